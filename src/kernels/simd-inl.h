@@ -86,6 +86,10 @@ HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const hn::TFromD<D>* p) {
   return hn::LoadU(d, p);
 }
 template <class DF>
+HWY_INLINE hn::Vec<DF> FromBF16(DF df, hn::Vec<hn::Rebind<uint16_t, DF>> bits) {
+  return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<DF>(), bits)));
+}
+template <class DF>
 HWY_INLINE hn::Vec<DF> LoadArithmetic(DF df, const bfloat16* p) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (hn::MaxLanes(DF()) == 8) {
@@ -94,10 +98,7 @@ HWY_INLINE hn::Vec<DF> LoadArithmetic(DF df, const bfloat16* p) {
     return {_mm256_castsi256_ps(_mm256_maskz_permutexvar_epi16(0xAAAA, places.raw, words))};
   }
 #endif
-  const hn::RebindToUnsigned<DF> du;
-  const hn::Rebind<uint16_t, DF> du16;
-  const auto bits = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(p));
-  return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+  return FromBF16(df, hn::LoadU(hn::Rebind<uint16_t, DF>(), reinterpret_cast<const uint16_t*>(p)));
 }
 template <class DF>
 HWY_INLINE hn::Vec<DF> LoadArithmetic(DF df, const float16* p) {
@@ -112,12 +113,13 @@ HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, hn::TFromD<D>* p) {
   hn::StoreU(v, d, p);
 }
 template <class DF>
-HWY_INLINE void StoreArithmetic(hn::Vec<DF> v, DF, bfloat16* p) {
-  const hn::RebindToUnsigned<DF> du;
-  const hn::RebindToSigned<DF> di;
-  const hn::Rebind<uint16_t, DF> du16;
-  const auto bits = hn::ShiftRight<16>(BF16InHighHalf(du, v));
-  hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, bits)), du16, reinterpret_cast<uint16_t*>(p));
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DF>> ToBF16(DF, hn::Vec<DF> v) {
+  const auto bits = hn::ShiftRight<16>(BF16InHighHalf(hn::RebindToUnsigned<DF>(), v));
+  return hn::DemoteTo(hn::Rebind<uint16_t, DF>(), hn::BitCast(hn::RebindToSigned<DF>(), bits));
+}
+template <class DF>
+HWY_INLINE void StoreArithmetic(hn::Vec<DF> v, DF df, bfloat16* p) {
+  hn::StoreU(ToBF16(df, v), hn::Rebind<uint16_t, DF>(), reinterpret_cast<uint16_t*>(p));
 }
 template <class DF>
 HWY_INLINE void StoreArithmetic(hn::Vec<DF> v, DF, float16* p) {
@@ -158,26 +160,22 @@ HWY_INLINE void ForEachF64(V v, const Use& use) {
   }
 }
 
-// Loads the even (odd) ones of 2 * Lanes(d) elements at p as f64, exactly.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadEvenF64(D d, const bfloat16* p) {
-  const hn::Rebind<float, D> df;
-  const hn::RebindToUnsigned<decltype(df)> du;
-  const auto words = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
-  return hn::PromoteTo(d, hn::BitCast(df, hn::ShiftLeft<16>(words)));
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadOddF64(D d, const bfloat16* p) {
-  const hn::Rebind<float, D> df;
-  const hn::RebindToUnsigned<decltype(df)> du;
-  const auto words = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
-  return hn::PromoteTo(d, hn::BitCast(df, hn::And(words, hn::Set(du, 0xFFFF0000u))));
+// The even or odd ones of 2 * Lanes(d) bf16 elements as f64, exactly.
+template <bool kOdd, class D, class V = hn::Vec<hn::Rebind<uint32_t, D>>>
+HWY_INLINE hn::Vec<D> HalfInF64(D d, V pairs) {
+  const hn::RebindToUnsigned<hn::Rebind<float, D>> du;
+  const auto bits = kOdd ? hn::And(pairs, hn::Set(du, 0xFFFF0000u)) : hn::ShiftLeft<16>(pairs);
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<float, D>(), bits));
 }
 
 // True if a target has masks for elements of this size. Without, Highway's MaskedLoad reads all lanes, also those that
 // do not exist.
 template <class T>
 inline constexpr bool kHasMasks = HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) >= sizeof(float));
+
+// True if columns that do not fill vectors are read and written by masks like others. Other types do not gain.
+template <class T>
+inline constexpr bool kByMasks = HWY_TARGET == HWY_AVX3 && (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>);
 
 // Copies bytes of whole elements, for targets without masks: 16 at once, and up to 15 as two words, which may overlap.
 // A library's function would take as long as a short row.
@@ -219,6 +217,9 @@ template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
   if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
     return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+  } else if constexpr (kByMasks<T>) {
+    const hn::Rebind<uint16_t, D> bits;
+    return FromBF16(d, hn::MaskedLoad(hn::FirstN(bits, n), bits, reinterpret_cast<const uint16_t*>(p)));
   } else {
     HWY_ALIGN T first[hn::MaxLanes(d)];
     CopyFirst<hn::MaxLanes(d)>(p, n, first);
@@ -227,14 +228,14 @@ HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
 }
 template <class D, class T>
 HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, T* p, size_t n) {
-  if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) return hn::BlendedStore(v, hn::FirstN(d, n), d, p);
-  HWY_ALIGN T lanes[hn::MaxLanes(d)];
-  StoreArithmetic(v, d, lanes);
-  if constexpr (kHasMasks<T>) {
-    const hn::Rebind<BitsOf<T>, D> bits;
-    hn::BlendedStore(hn::Load(bits, reinterpret_cast<const BitsOf<T>*>(lanes)), hn::FirstN(bits, n), bits,
-                     reinterpret_cast<BitsOf<T>*>(p));
+  if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
+    hn::BlendedStore(v, hn::FirstN(d, n), d, p);
+  } else if constexpr (kByMasks<T>) {
+    const hn::Rebind<uint16_t, D> bits;
+    hn::BlendedStore(ToBF16(d, v), hn::FirstN(bits, n), bits, reinterpret_cast<uint16_t*>(p));
   } else {
+    HWY_ALIGN T lanes[hn::MaxLanes(d)];
+    StoreArithmetic(v, d, lanes);
     CopyBytes(lanes, HWY_MIN(n, hn::MaxLanes(d)) * sizeof(T), p);
   }
 }
@@ -315,6 +316,14 @@ HWY_INLINE PairOf<hn::Vec<D>> LoadPair(D d, const T* p) {
   if constexpr (std::is_same_v<T, bfloat16>) return LoadBF16Pair(p);
 #endif
   return {LoadArithmetic(d, p), LoadArithmetic(d, p + hn::Lanes(d))};
+}
+
+// The columns of n before y is aligned to a cache line, if that pays: stores across lines take twice as long.
+template <class T>
+HWY_INLINE size_t ColumnsToAligned(const T* y, size_t n) {
+  if constexpr (HWY_TARGET != HWY_AVX3 || sizeof(T) < sizeof(float)) return 0;
+  const uintptr_t behind = reinterpret_cast<uintptr_t>(y) % 64;
+  return behind == 0 || behind % sizeof(T) != 0 ? 0 : HWY_MIN((64 - behind) / sizeof(T), n);
 }
 
 // True if non-temporal stores of whole vectors are possible here.

@@ -30,7 +30,7 @@ class NarrowRows {
       if (pending) lanes_.Join(kMaxGroup, group(t - 1), 0);
       if (t >= full || out_of_range_) break;
       if (rows_.calls.open != nullptr) rows_.calls.open(rows_.calls.context, t);
-      const bool has_centre = kCentred && AnyCentre(group(t - 2).scalars, kMaxGroup);
+      const bool has_centre = kCentred && AnyCentre(group(t - 2).scalars.centre);
       has_centre ? StepSo<kCentred>(t) : StepSo<false>(t);
       if (rows_.calls.finished != nullptr) rows_.calls.finished(rows_.calls.context, t - 1);
       if (rows_.calls.close != nullptr) rows_.calls.close(rows_.calls.context, t - 2);
@@ -54,19 +54,26 @@ class NarrowRows {
   template <bool kHasCentre, bool kStream>
   HWY_INLINE void StepOf(size_t t) {
     if constexpr (!kHasCentre && !kStream) {
-      if (rows_.n == 32) return Step<false, false, 32>(t);
+      const size_t n = rows_.n;
+      if (n == 32) return Step<false, false, 32>(t);
       if constexpr (kUnrollsMore<T>) {
-        if (rows_.n == 64) return Step<false, false, 64>(t);
-        if (rows_.n == 128) return Step<false, false, 128>(t);
+        if (n == 64) return Step<false, false, 64>(t);
+        if (n == 128) return Step<false, false, 128>(t);
+      }
+      if constexpr (kByMasks<T>) {  // others gain nothing
+        if (n > 16 && n < 32) return Step<false, false, 32, true>(t);
+        if (n > 48 && n < 64) return Step<false, false, 64, true>(t);
+        if (n > 112) return Step<false, false, 128, true>(t);
       }
     }
     Step<kHasCentre, kStream, 0>(t);
   }
 
-  // kColumns: n, or 0 for any n.
-  template <bool kHasCentre, bool kStream, size_t kColumns>
+  // kColumns: n, for kPart rounded up; or 0 for any n.
+  template <bool kHasCentre, bool kStream, size_t kColumns, bool kPart = false>
   HWY_NOINLINE void Step(size_t t) {
-    const size_t n = kColumns != 0 ? kColumns : rows_.n, beside = n / kBesideStep * kBesideStep, ahead = rows_.ahead;
+    const size_t n = kColumns != 0 && !kPart ? kColumns : rows_.n, ahead = rows_.ahead;
+    const size_t beside = kColumns != 0 ? n : n / kBesideStep * kBesideStep;
     const Affine<A> affine{rows_.gamma, rows_.beta};
     const NormScalarsOfRows<A>& scalars_of_rows = group(t - 2).scalars;
     const auto x_step = static_cast<uintptr_t>(rows_.x.step), y_step = static_cast<uintptr_t>(rows_.y.step);
@@ -81,10 +88,10 @@ class NarrowRows {
       sums.Clear();
       const NormScalars<A> scalars = scalars_of_rows.of(row);
       const auto nothing = [](size_t, size_t) {};
-      NormaliseBesideSums<kHasCentre, kCentred, kStream, kColumns>(scalars, x, affine, beside, y, summed_x, nothing,
-                                                                   sums);
+      NormaliseBesideSums<kHasCentre, kCentred, kStream, kColumns, kPart>(scalars, x, affine, beside, y, summed_x,
+                                                                          nothing, sums);
       if (kColumns == 0 && beside != n) {
-        SumAndNormaliseRest<kCentred>(summed_x, sums, scalars, x, affine, beside, n, y);
+        SumAndNormaliseRest<kCentred>(summed_x, beside, sums, scalars, x, affine, beside, n, y);
       }
       lanes_.Set(row, sums.Fold());
       if (row == 1) second_pass_ = FinishStatistics(group(t - 1), kMaxGroup, columns_, rows_.eps, kCentred);

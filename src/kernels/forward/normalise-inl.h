@@ -10,8 +10,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// kCentred: a centre is subtracted from x. Subtracting 0 changes no bit.
-template <bool kCentred, class D, class V = hn::Vec<D>>
+// kHasCentre: a centre is subtracted from x. Subtracting 0 changes no bit.
+template <bool kHasCentre, class D, class V = hn::Vec<D>>
 struct NormaliseVectors {
   V centre, offset, rstd;
 
@@ -21,7 +21,7 @@ struct NormaliseVectors {
   HWY_INLINE NormaliseVectors(V centres, V offsets, V rstds) : centre(centres), offset(offsets), rstd(rstds) {}
 
   HWY_INLINE V operator()(D d, V x, V gamma, V beta) const {
-    return Fma(d, Fma(d, kCentred ? hn::Sub(x, centre) : x, rstd, offset), gamma, beta);
+    return Fma(d, Fma(d, kHasCentre ? hn::Sub(x, centre) : x, rstd, offset), gamma, beta);
   }
   // Normalises as many columns as a pair has. kStream: with non-temporal stores; y must be aligned to a whole vector.
   template <bool kStream, class T>
@@ -29,18 +29,21 @@ struct NormaliseVectors {
     const auto from = LoadPair(d, x);
     StorePair<kStream>((*this)(d, from.a, gamma.a, beta.a), (*this)(d, from.b, gamma.b, beta.b), d, y);
   }
+  // Normalises the first n columns of a vector.
+  template <class T, class A>
+  HWY_INLINE void NormaliseFirst(D d, const T* x, const A* gamma, const A* beta, size_t n, T* y) const {
+    StoreFirst((*this)(d, LoadFirst(d, x, n), LoadFirst(d, gamma, n), LoadFirst(d, beta, n)), d, y, n);
+  }
 };
 
-// True if one of the first `rows` rows has a centre other than 0.
+// True if one of kMaxGroup rows has a centre other than 0.
 template <class A>
-HWY_INLINE bool AnyCentre(const NormScalarsOfRows<A>& scalars, size_t rows) {
+HWY_INLINE bool AnyCentre(const A* centres) {
   const hn::CappedTag<A, kMaxGroup> d;
   bool any = false;
-  size_t checked = 0;
-  for (; checked + hn::MaxLanes(d) <= rows; checked += hn::MaxLanes(d)) {
-    any = any || !hn::AllTrue(d, hn::Eq(hn::Load(d, scalars.centre + checked), hn::Zero(d)));
+  for (size_t r = 0; r < kMaxGroup; r += hn::MaxLanes(d)) {
+    any = any || !hn::AllTrue(d, hn::Eq(hn::Load(d, centres + r), hn::Zero(d)));
   }
-  for (; checked < rows; ++checked) any = any || scalars.centre[checked] != 0;
   return any;
 }
 
@@ -48,12 +51,12 @@ HWY_INLINE bool AnyCentre(const NormScalarsOfRows<A>& scalars, size_t rows) {
 // must be aligned to a whole vector.
 inline constexpr size_t kNormaliseStep = 2 * hn::MaxLanes(DF32());
 
-template <bool kCentred, bool kStream, class A, class T>
+template <bool kHasCentre, bool kStream, class A, class T>
 HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t from,
                                    size_t to, T* y) {
   const hn::ScalableTag<A> d;
   constexpr size_t kN = hn::MaxLanes(d);
-  const NormaliseVectors<kCentred, hn::ScalableTag<A>> normalise(d, scalars);
+  const NormaliseVectors<kHasCentre, hn::ScalableTag<A>> normalise(d, scalars);
 #pragma GCC unroll 1
   for (size_t i = from; i < to; i += 2 * kN) {
     normalise.template NormalisePair<kStream>(d, x + i, LoadPair(d, affine.gamma_at(i)), LoadPair(d, affine.beta_at(i)),
@@ -61,13 +64,13 @@ HWY_INLINE void NormaliseColumnsSo(const NormScalars<A>& scalars, const T* x, co
   }
 }
 
-// Rows without a centre have a loop of their own where that is faster. kCentred: rows may have one.
-template <bool kCentred, class A, class T>
+// Rows without a centre have a loop of their own where that is faster. kHasCentre: rows may have one.
+template <bool kHasCentre, class A, class T>
 HWY_INLINE void NormaliseColumns(bool stream, const NormScalars<A>& scalars, const T* x, const Affine<A>& affine,
                                  size_t from, size_t to, T* y) {
-  if (kCentred && (!HWY_NATIVE_FMA || scalars.centre != 0)) {
-    stream ? NormaliseColumnsSo<kCentred, true>(scalars, x, affine, from, to, y)
-           : NormaliseColumnsSo<kCentred, false>(scalars, x, affine, from, to, y);
+  if (kHasCentre && (!HWY_NATIVE_FMA || scalars.centre != 0)) {
+    stream ? NormaliseColumnsSo<kHasCentre, true>(scalars, x, affine, from, to, y)
+           : NormaliseColumnsSo<kHasCentre, false>(scalars, x, affine, from, to, y);
   } else {
     stream ? NormaliseColumnsSo<false, true>(scalars, x, affine, from, to, y)
            : NormaliseColumnsSo<false, false>(scalars, x, affine, from, to, y);
@@ -81,15 +84,15 @@ HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A
   constexpr size_t kN = hn::MaxLanes(d);
   const NormaliseVectors<true, hn::ScalableTag<A>> normalise(d, scalars);
   size_t i = n / kNormaliseStep * kNormaliseStep;
-  for (; i + kN <= n; i += kN) {
-    StoreArithmetic(
-        normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, affine.gamma_at(i)), hn::LoadU(d, affine.beta_at(i))), d,
-        y + i);
-  }
-  if (i != n) {
-    StoreFirst(normalise(d, LoadFirst(d, x + i, n - i), LoadFirst(d, affine.gamma_at(i), n - i),
-                         LoadFirst(d, affine.beta_at(i), n - i)),
-               d, y + i, n - i);
+  if constexpr (!kByMasks<T>) {
+    for (; i + kN <= n; i += kN) {
+      StoreArithmetic(
+          normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, affine.gamma_at(i)), hn::LoadU(d, affine.beta_at(i))), d,
+          y + i);
+    }
+    if (i != n) normalise.NormaliseFirst(d, x + i, affine.gamma_at(i), affine.beta_at(i), n - i, y + i);
+  } else {
+    for (; i < n; i += kN) normalise.NormaliseFirst(d, x + i, affine.gamma_at(i), affine.beta_at(i), n - i, y + i);
   }
 }
 
@@ -126,40 +129,49 @@ inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF6
 
 // Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
 // see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
-template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, class A, class T, class Before>
+template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, bool kPart, class A, class T, class Before>
 HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n, T* y,
                                     const T* summed_x, const Before& before, LaneSums<T>& sums) {
   const hn::ScalableTag<A> d;
-  constexpr size_t kN = hn::MaxLanes(d), kBeside = LaneSums<T>::kBeside;
-  static_assert(kBeside % (2 * kN) == 0);
+  constexpr size_t kN = hn::MaxLanes(d);
   const NormaliseVectors<kHasCentre, decltype(d)> normalise(d, scalars);
-  sums.template AddBeside<kColumns>(summed_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
+  sums.template AddBeside<kColumns, kPart>(summed_x, n, AboutZero<kCentred, A>(), before, [&](size_t c) HWY_ATTR {
     const A *gamma = affine.gamma_at(c), *beta = affine.beta_at(c);
-    for (size_t i = 0; i < kBeside; i += 2 * kN) {
-      const size_t at = c + i;
-      normalise.template NormalisePair<kStream>(d, x + at, LoadPair(d, gamma + i), LoadPair(d, beta + i), y + at);
+    if (kPart && c + kBesideStep == kColumns) {
+      for (size_t i = 0; i < kBesideStep; i += kN) {
+        normalise.NormaliseFirst(d, x + c + i, gamma + i, beta + i, n > c + i ? n - c - i : 0, y + c + i);
+      }
+      return;
+    }
+    for (size_t i = 0; i < kBesideStep; i += 2 * kN) {
+      normalise.template NormalisePair<kStream>(d, x + c + i, LoadPair(d, gamma + i), LoadPair(d, beta + i), y + c + i);
     }
   });
 }
-// The last columns of two rows of n columns, from column `from` on: sums of the one, normalises the other.
+// The last columns of two rows of n columns: sums those of the one from a multiple of kLanes on, and normalises those
+// of the other, from column `from` on.
 template <bool kCentred, class A, class T>
-HWY_INLINE void SumAndNormaliseRest(const T* summed_x, LaneSums<T>& sums, const NormScalars<A>& scalars, const T* x,
-                                    const Affine<A>& affine, size_t from, size_t n, T* y) {
-  AddAboutZero<T, kCentred>(summed_x + from, n - from, sums);
+HWY_INLINE void SumAndNormaliseRest(const T* summed_x, size_t summed, LaneSums<T>& sums, const NormScalars<A>& scalars,
+                                    const T* x, const Affine<A>& affine, size_t from, size_t n, T* y) {
+  AddAboutZero<T, kCentred, true>(summed_x + summed, n - summed, sums);
   NormaliseTail(scalars, x + from, affine.from(from), n - from, y + from);
 }
 // All n columns, with a centre, which only layer norm has, or without. Calls before(c, columns) before columns of the
-// row that is summed are read.
+// row that is summed are read. y is aligned first, if that pays.
 template <bool kCentred, class A, class T, class Before>
 HWY_INLINE void NormaliseRowBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
                                        T* y, const T* summed_x, const Before& before, LaneSums<T>& sums) {
-  const size_t beside = n / kBesideStep * kBesideStep;
+  const size_t head = ColumnsToAligned(y, n), beside = (n - head) / kBesideStep * kBesideStep;
+  if (head != 0) NormaliseTail(scalars, x, affine, head, y);
   const bool has_centre = kCentred && scalars.centre != 0;
-  has_centre ? NormaliseBesideSums<kCentred, kCentred, false, 0>(scalars, x, affine, beside, y, summed_x, before, sums)
-             : NormaliseBesideSums<false, kCentred, false, 0>(scalars, x, affine, beside, y, summed_x, before, sums);
+  const Affine<A> rest = affine.from(head);
+  has_centre ? NormaliseBesideSums<kCentred, kCentred, false, 0, false>(scalars, x + head, rest, beside, y + head,
+                                                                        summed_x, before, sums)
+             : NormaliseBesideSums<false, kCentred, false, 0, false>(scalars, x + head, rest, beside, y + head,
+                                                                     summed_x, before, sums);
   if (beside == n) return;
   before(beside, n - beside);
-  SumAndNormaliseRest<kCentred>(summed_x, sums, scalars, x, affine, beside, n, y);
+  SumAndNormaliseRest<kCentred>(summed_x, beside, sums, scalars, x, affine, head + beside, n, y);
 }
 
 // Row i of `normalised` and row i of `summed`, which have equally many columns, in steps. Columns of `summed` are
@@ -221,9 +233,9 @@ template <class T, bool kCentred>
 HWY_NOINLINE void NormaliseAndSumRows(const NormaliseRows<T>& normalised, const SumRows<T>& summed, size_t rows) {
   static_assert(kStep % kNormaliseStep == 0 && kStep % kLanes == 0 && kStep % kBesideStep == 0);
   static_assert(kBesideStep % kNormaliseStep == 0);
-  LanesOfRows<T, kCentred> lanes;
   for (size_t i = 0; i < rows; ++i) {
-    lanes.Add(i, rows, NormaliseAndSumRow<T, kCentred>(normalised, summed, i).Fold(), *summed.group, summed.first);
+    const BlockSums sums = NormaliseAndSumRow<T, kCentred>(normalised, summed, i).Join();
+    summed.group->set(summed.first + i, sums.s, 0, sums.q);
   }
 }
 

@@ -8,7 +8,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// The sums of n columns about k. Whole lanes stay in registers; with an incomplete last one, lanes are in memory.
+// The sums of n columns about k.
 template <class T>
 BlockSums SumAbout(const T* x, size_t n, double about) {
   const V64 k = hn::Set(DF64(), about);
@@ -17,13 +17,11 @@ BlockSums SumAbout(const T* x, size_t n, double about) {
     q = hn::Add(q, hn::Mul(difference, difference));
   };
   const auto about_k = [=](V64 v, size_t, size_t, V64& s, V64& q) HWY_ATTR { add(hn::Sub(v, k), s, q); };
-  if constexpr (hn::MaxLanes(DF64()) >= 4) {
-    if (n % kLanes == 0) return LaneSums<T>::OfWholeLanes(x, n, about_k);
-  }
   LaneSums<T> sums;
   sums.Clear();
-  sums.Add(x, 0, n / kLanes * kLanes, about_k);
-  sums.AddTail(x, n, [=](V64 v, size_t c, size_t vector, V64& s, V64& q) HWY_ATTR {
+  const size_t whole = n / kLanes * kLanes;
+  sums.Add(x, 0, whole, about_k);
+  sums.AddTail(x, whole, n, [=](V64 v, size_t c, size_t vector, V64& s, V64& q) HWY_ATTR {
     const auto exists = hn::Lt(LaneSums<T>::Lanes(vector), hn::Set(DF64(), static_cast<double>(n - c)));
     add(hn::IfThenElseZero(exists, hn::Sub(v, k)), s, q);
   });

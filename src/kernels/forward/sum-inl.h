@@ -24,13 +24,12 @@ class LaneSums {
   static constexpr size_t kN = hn::MaxLanes(DF64());
   static constexpr size_t kVectors = kLanes / kN;
   static constexpr size_t kHalf = kVectors / 2;
-  static constexpr size_t kAtOnce = HWY_MIN(kVectors, size_t{4}), kPasses = kVectors / kAtOnce;
+  static constexpr size_t kAtOnce = HWY_MIN(kVectors, size_t{4});
   static_assert(kLanes % (2 * kN) == 0 && kVectors % kAtOnce == 0);
 
  public:
   using Folded = FoldedSums<T>;
   static constexpr bool kSplit = kEvenThenOdd<T>;
-  static constexpr size_t kBeside = kBesideStep / kPasses;
 
   HWY_INLINE void Clear() {
     for (size_t v = 0; v < kVectors; ++v) s_[v] = q_[v] = hn::Zero(DF64());
@@ -57,75 +56,56 @@ class LaneSums {
     }
   }
 
-  // Adds columns [0, n). All the while it calls beside(c) for kBeside columns from column c on, which does other work.
-  // The sums stay in registers, so that few registers take several passes over x. kColumns: n, or 0 for any multiple of
-  // kBesideStep; then before(c, columns) is called before the next columns, at most kStep, are read.
-  template <size_t kColumns, class Accumulate, class Before, class Beside>
+  // Adds columns [0, n). All the while it calls beside(c) for kBesideStep columns from column c on, which does other
+  // work. The sums stay in registers. kColumns: n, for kPart rounded up to kBesideStep; or 0 for any multiple of
+  // kBesideStep, and then before(c, columns) is called before the next columns, at most kStep, are read.
+  template <size_t kColumns, bool kPart, class Accumulate, class Before, class Beside>
   HWY_INLINE void AddBeside(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate, const Before& before,
                             const Beside& beside) {
-    for (size_t v0 = 0; v0 < kVectors; v0 += kAtOnce) {
-      V64 s[kAtOnce], q[kAtOnce];
-      for (size_t v = 0; v < kAtOnce; ++v) {
-        s[v] = s_[v0 + v];
-        q[v] = q_[v0 + v];
-      }
-      size_t at = n / kVectors * v0;
-      const auto add = [&](size_t c) HWY_ATTR {
-        for (size_t i = 0; i < kBesideStep; i += kLanes) {
-          for (size_t v = 0; v < kAtOnce; ++v) accumulate(LoadLanes(x + c + i, v0 + v), c + i, v0 + v, s[v], q[v]);
-        }
-        beside(kPasses == 1 ? c : at);
-        at += kBeside;
-      };
-      if constexpr (kColumns != 0) {
-#pragma GCC unroll 8
-        for (size_t c = 0; c < kColumns; c += kBesideStep) add(c);
-      } else {
-        for (size_t step = 0, end; step < n; step = end) {
-          end = HWY_MIN(step + kStep, n);
-          if (v0 == 0) before(step, end - step);
-#pragma GCC unroll 1
-          for (size_t c = step; c < end; c += kBesideStep) add(c);
-        }
-      }
-      for (size_t v = 0; v < kAtOnce; ++v) {
-        s_[v0 + v] = s[v];
-        q_[v0 + v] = q[v];
-      }
-    }
-  }
-
-  // The sums of n columns, a multiple of kLanes. They are local variables: members of an object would be in memory.
-  template <class Accumulate>
-  static HWY_INLINE BlockSums OfWholeLanes(const T* HWY_RESTRICT x, size_t n, const Accumulate& accumulate) {
     V64 s[kVectors], q[kVectors];
-    for (size_t v = 0; v < kVectors; ++v) s[v] = q[v] = hn::Zero(DF64());
+    for (size_t v = 0; v < kVectors; ++v) s[v] = s_[v], q[v] = q_[v];
+    const auto add = [&](size_t c) HWY_ATTR {
+      for (size_t i = 0; i < kBesideStep; i += kLanes) {
+        for (size_t v = 0; v < kVectors; ++v) {
+          const bool part = kPart && c + kBesideStep == kColumns;
+          const V64 lanes = part ? LoadFirstLanes(x + c + i, v, n > c + i ? n - c - i : 0) : LoadLanes(x + c + i, v);
+          accumulate(lanes, c + i, v, s[v], q[v]);
+        }
+      }
+      beside(c);
+    };
+    if constexpr (kColumns != 0) {
+#pragma GCC unroll 8
+      for (size_t c = 0; c < kColumns; c += kBesideStep) add(c);
+    } else {
+      for (size_t step = 0, end; step < n; step = end) {
+        end = HWY_MIN(step + kStep, n);
+        before(step, end - step);
 #pragma GCC unroll 1
-    for (size_t c = 0; c < n; c += kLanes) {
-      for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(x + c, v), c, v, s[v], q[v]);
+        for (size_t c = step; c < end; c += kBesideStep) add(c);
+      }
     }
-    const Folded folded = FoldBoth(s, q);
-    return {JoinFolded(folded.s), JoinFolded(folded.q)};
+    for (size_t v = 0; v < kVectors; ++v) s_[v] = s[v], q_[v] = q[v];
   }
 
-  // Adds the columns of an n-column block that do not fill the lanes. Missing columns count as +0.
+  // Adds columns [from, n), where from is a multiple of kLanes: any number of them if kByMasks<T>, else fewer than
+  // kLanes. Missing columns count as +0.
   template <class Accumulate>
-  HWY_INLINE void AddTail(const T* x, size_t n, const Accumulate& accumulate) {
-    const size_t whole = n / kLanes * kLanes;
-    if (whole == n) return;
-    if constexpr (std::is_same_v<T, float>) {  // a load of what was just copied would wait
-      for (size_t v = 0, c = whole; v < kVectors; ++v, c += kN) {
-        const auto first = LoadFirst(hn::Rebind<float, DF64>(), x + c, n > c ? n - c : 0);
-        accumulate(hn::PromoteTo(DF64(), first), whole, v, s_[v], q_[v]);
-      }
+  HWY_INLINE void AddTail(const T* x, size_t from, size_t n, const Accumulate& accumulate) {
+    if constexpr (kByMasks<T>) {
+      for (size_t c = from; c < n; c += kLanes) AddFirst(x + c, c, n - c, accumulate);
+    } else if (from == n) {
+      return;
+    } else if constexpr (std::is_same_v<T, float>) {  // a load of what was just copied would wait
+      AddFirst(x + from, from, n - from, accumulate);
     } else {
       HWY_ALIGN T tail[kLanes];
-      CopyFirst<kLanes>(x + whole, n - whole, tail);
-      for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), whole, v, s_[v], q_[v]);
+      CopyFirst<kLanes>(x + from, n - from, tail);
+      for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), from, v, s_[v], q_[v]);
     }
   }
 
-  HWY_INLINE Folded Fold() const { return FoldBoth(s_, q_); }
+  HWY_INLINE Folded Fold() const { return {FoldLanes<kEvenThenOdd<T>>(s_), FoldLanes<kEvenThenOdd<T>>(q_)}; }
   HWY_INLINE BlockSums Join() const {
     const Folded folded = Fold();
     return {JoinFolded(folded.s), JoinFolded(folded.q)};
@@ -140,16 +120,36 @@ class LaneSums {
   }
 
  private:
-  static HWY_INLINE Folded FoldBoth(const V64* s, const V64* q) {
-    return {FoldLanes<kEvenThenOdd<T>>(s), FoldLanes<kEvenThenOdd<T>>(q)};
+  // Adds columns [c, c + n) of a row, of which at most kLanes exist at x.
+  template <class Accumulate>
+  HWY_INLINE void AddFirst(const T* x, size_t c, size_t n, const Accumulate& accumulate) {
+    for (size_t v = 0; v < kVectors; ++v) accumulate(LoadFirstLanes(x, v, n), c, v, s_[v], q_[v]);
   }
   static HWY_INLINE V64 LoadLanes(const T* x, size_t v) {
     const DF64 d;
     if constexpr (kEvenThenOdd<T>) {
-      const auto* pairs = x + v % kHalf * 2 * kN;
-      return v < kHalf ? LoadEvenF64(d, pairs) : LoadOddF64(d, pairs);
+      const hn::Rebind<uint32_t, DF64> du;
+      const auto pairs = hn::LoadU(du, reinterpret_cast<const uint32_t*>(x + v % kHalf * 2 * kN));
+      return v < kHalf ? HalfInF64<false>(d, pairs) : HalfInF64<true>(d, pairs);
     } else {
       return LoadF64(d, x + v * kN);
+    }
+  }
+  // The same of the first n columns, and 0 for the others.
+  static HWY_INLINE V64 LoadFirstLanes(const T* x, size_t v, size_t n) {
+    const DF64 d;
+    const auto left = [n](size_t first) { return n > first ? n - first : 0; };
+    if constexpr (kEvenThenOdd<T>) {
+      const hn::Rebind<uint32_t, DF64> du;
+      const hn::Repartition<uint16_t, decltype(du)> du16;
+      const size_t first = v % kHalf * 2 * kN;
+      const auto words =
+          hn::MaskedLoad(hn::FirstN(du16, left(first)), du16, reinterpret_cast<const uint16_t*>(x + first));
+      return v < kHalf ? HalfInF64<false>(d, hn::BitCast(du, words)) : HalfInF64<true>(d, hn::BitCast(du, words));
+    } else if constexpr (std::is_same_v<T, double>) {
+      return LoadFirst(d, x + v * kN, left(v * kN));
+    } else {
+      return hn::PromoteTo(d, LoadFirst(hn::Rebind<float, DF64>(), x + v * kN, left(v * kN)));
     }
   }
 
@@ -169,12 +169,13 @@ struct AboutZero {
   }
 };
 
-// Adds n columns of a block, from column 0 or from a multiple of kLanes on.
-template <class T, bool kCentred>
+// Adds n columns of a block, from column 0 or from a multiple of kLanes on. kFew: of few columns.
+template <class T, bool kCentred, bool kFew = false>
 HWY_INLINE void AddAboutZero(const T* x, size_t n, LaneSums<T>& sums) {
   const AboutZero<kCentred, Arithmetic<T>> about_zero;
-  sums.Add(x, 0, n / kLanes * kLanes, about_zero);
-  sums.AddTail(x, n, about_zero);
+  const size_t whole = kFew && kByMasks<T> ? 0 : n / kLanes * kLanes;
+  sums.Add(x, 0, whole, about_zero);
+  sums.AddTail(x, whole, n, about_zero);
 }
 
 // Computes columns [from, from + n) of row i from its terms. Not inlined, because the loops need the registers.
@@ -209,15 +210,6 @@ class LanesOfRows {
     const DF64 d;
     if constexpr (kCentred) hn::StoreU(FoldedToOne(folded.s), d, s_ + row * kN);
     hn::StoreU(FoldedToOne(folded.q), d, q_ + row * kN);
-  }
-
-  // Takes the lanes of row i of `rows` rows, which come one after another, and stores their sums to `group` from row
-  // `first` on: as many rows at once as a vector holds, and the last ones one by one.
-  template <class A>
-  HWY_INLINE void Add(size_t i, size_t rows, const Folded& folded, RowGroup<A>& group, size_t first) {
-    if (i >= rows / kN * kN) return group.set(first + i, JoinFolded(folded.s), 0, JoinFolded(folded.q));
-    Set(i % kN, folded);
-    if (i % kN == kN - 1) Join(kN, group, first + i + 1 - kN);
   }
 
   // Joins rows [0, rows) and stores them to `group` from row `first` on. If they do not fill a vector, this also
