@@ -15,7 +15,7 @@ namespace {
 void store_sums(const Kernels& kernels, const SetGradient& to, std::size_t set, bool accumulate, const double* sums,
                 std::size_t first, std::size_t count) {
   if (to.data == nullptr) return;
-  const Matrix<void*> elements{static_cast<char*>(to.data) + offset_of_set(to.sets, set), to.dtype, {}, to.elements()};
+  const Matrix<void*> elements{static_cast<char*>(to.data) + to.sets.offset(set), to.dtype, {}, to.elements()};
   const Panel panel(kernels, elements, DType::f64, access_of(elements, DType::f64));
   constexpr std::size_t kAtOnce = 128;
   for (std::size_t done = 0, n; done < count; done += n) {

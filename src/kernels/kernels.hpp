@@ -26,7 +26,7 @@ using BitsOf =
     std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
 
 // True if this CPU has an instruction that rounds f32 to bf16, for avx3. It affects no bit.
-extern const bool rounds_to_bf16;
+extern const bool kRoundsToBf16;
 
 // Loads one element from any address; callers' elements need not be aligned.
 template <class T>
@@ -161,12 +161,12 @@ template <class T>
 inline constexpr std::size_t kOfCacheLine = kCacheLine / sizeof(T);
 
 // The scalars of a line for y, and for dx. Those of its row come first.
-namespace OfY {
-enum : std::uint8_t { centre, offset, rstd, gamma, beta };
-}
-namespace OfDx {
-enum : std::uint8_t { centre, rstd, k2, a, gamma };
-}
+struct OfY {
+  enum : std::uint8_t { centre, offset, rstd, gamma, beta };
+};
+struct OfDx {
+  enum : std::uint8_t { centre, rstd, k2, a, gamma };
+};
 
 // `count` lines (plan/lines.hpp). A step leads from one line to the next if they lie along memory, and from one
 // position to the next if they lie across it; then they are neighbours.

@@ -257,7 +257,7 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> BF16FromPair(D, V a, V b) {
   const hn::RebindToUnsigned<D> du;
   const hn::Repartition<uint16_t, D> du16;
 #if HWY_TARGET == HWY_AVX3
-  if (HWY_LIKELY(rounds_to_bf16)) {
+  if (HWY_LIKELY(kRoundsToBf16)) {
     __m512i rounded;
     asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(rounded) : "v"(b.raw), "v"(a.raw));
     if (HWY_LIKELY(_mm512_testn_epi16_mask(rounded, _mm512_set1_epi16(0x7FFF)) == 0)) {
@@ -321,9 +321,9 @@ HWY_INLINE PairOf<hn::Vec<D>> LoadPair(D d, const T* p) {
 // The columns of n before y is aligned to a cache line, if that pays: stores across lines take twice as long.
 template <class T>
 HWY_INLINE size_t ColumnsToAligned(const T* y, size_t n) {
-  if constexpr (HWY_TARGET != HWY_AVX3 || sizeof(T) < sizeof(float)) return 0;
-  const uintptr_t behind = reinterpret_cast<uintptr_t>(y) % 64;
-  return behind == 0 || behind % sizeof(T) != 0 ? 0 : HWY_MIN((64 - behind) / sizeof(T), n);
+  const uintptr_t behind = reinterpret_cast<uintptr_t>(y) % kCacheLine;
+  if (sizeof(T) < sizeof(float) || behind == 0 || behind % sizeof(T) != 0) return 0;
+  return HWY_MIN((kCacheLine - behind) / sizeof(T), n);
 }
 
 // True if non-temporal stores of whole vectors are possible here.

@@ -35,9 +35,6 @@ struct Vector {
   AxesPair layout() const { return {&axes, nullptr}; }
 };
 
-// The bytes from the first set's elements to another's. Without axes, all sets have the same elements.
-inline std::ptrdiff_t offset_of_set(const Axes& sets, std::size_t set) { return sets.offset(set); }
-
 // gamma, beta or a gradient of theirs: one value per column for each set of rows. Its strides are 0 along axes of x
 // where it has one element.
 template <class Pointer>
@@ -45,7 +42,7 @@ struct Broadcast : Vector<Pointer> {
   Axes sets;                   // none if there is one value per column for all rows, as in most problems
   std::optional<Axes> shared;  // the axes of the elements, if columns share elements
 
-  const void* of_set(std::size_t set) const { return static_cast<const char*>(this->data) + offset_of_set(sets, set); }
+  const void* of_set(std::size_t set) const { return static_cast<const char*>(this->data) + sets.offset(set); }
   bool has_shared_columns() const { return shared.has_value(); }
   const Axes& elements() const { return shared.has_value() ? *shared : this->axes; }
   AxesPair layout() const { return {&elements(), &sets}; }

@@ -16,9 +16,9 @@ namespace evenorm::internal {
 extern const Kernels kKernelsAvx3, kKernelsAvx2, kKernelsNeon, kKernelsPortable;
 
 #if HWY_ARCH_X86
-const bool rounds_to_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+const bool kRoundsToBf16 = __builtin_cpu_supports("avx512bf16") != 0;
 #else
-const bool rounds_to_bf16 = false;
+const bool kRoundsToBf16 = false;
 #endif
 
 namespace {

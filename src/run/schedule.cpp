@@ -136,7 +136,7 @@ GradientProblem problem_of(const GradientProblem& p, std::size_t set) {
   for (Vector<const void*>* v : {&one.mean, &one.rstd}) move_by(v->data, v->axes.offset(row));
   move_by(one.dx.data, one.dx.rows.offset(row));
   one.gamma.data = p.gamma.of_set(set);
-  for (SetGradient* v : {&one.dgamma, &one.dbeta}) move_by(v->data, offset_of_set(v->sets, set));
+  for (SetGradient* v : {&one.dgamma, &one.dbeta}) move_by(v->data, v->sets.offset(set));
   return one;
 }
 

@@ -148,8 +148,7 @@ HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, c
     }
   });
 }
-// The last columns of two rows of n columns: sums those of the one from a multiple of kLanes on, and normalises those
-// of the other, from column `from` on.
+// The last columns of two rows: sums those of the one from column `summed` on, normalises the other's from `from` on.
 template <bool kCentred, class A, class T>
 HWY_INLINE void SumAndNormaliseRest(const T* summed_x, size_t summed, LaneSums<T>& sums, const NormScalars<A>& scalars,
                                     const T* x, const Affine<A>& affine, size_t from, size_t n, T* y) {
@@ -162,7 +161,11 @@ template <bool kCentred, class A, class T, class Before>
 HWY_INLINE void NormaliseRowBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
                                        T* y, const T* summed_x, const Before& before, LaneSums<T>& sums) {
   const size_t head = ColumnsToAligned(y, n), beside = (n - head) / kBesideStep * kBesideStep;
-  if (head != 0) NormaliseTail(scalars, x, affine, head, y);
+  if (!kByMasks<T> && head != 0 && x != y && n >= kNormaliseStep) {
+    NormaliseColumns<kCentred>(false, scalars, x, affine, 0, kNormaliseStep, y);  // some of them twice
+  } else if (head != 0) {
+    NormaliseTail(scalars, x, affine, head, y);
+  }
   const bool has_centre = kCentred && scalars.centre != 0;
   const Affine<A> rest = affine.from(head);
   has_centre ? NormaliseBesideSums<kCentred, kCentred, false, 0, false>(scalars, x + head, rest, beside, y + head,
