@@ -69,7 +69,8 @@ std::vector<Times> measure(std::span<const Work> works, const Rounds& rounds, co
     if (part >= 1) break;
     if (rounds.progress) rounds.progress(part);
     for (std::size_t i = 0; i < works.size(); ++i) {
-      const std::size_t turn = (round + i) % works.size();
+      const std::size_t step = round % 2 == 0 ? i : works.size() - i;
+      const std::size_t turn = (round + step) % works.size();
       if (rounds.pause > 0) clocks.sleep(rounds.pause);
       works[turn].run(works[turn].context);
       const Burst burst = time_calls(works[turn], calls[turn], clocks);

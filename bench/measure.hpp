@@ -40,9 +40,9 @@ struct Clocks {
 };
 extern const Clocks kSystemClocks;
 
-// Each round runs every work once, in an order that moves on by one from round to round. One call that is not timed
-// precedes each burst of calls, so that caches and threads are warm. If a work has several threads, cpu is the calling
-// thread's time.
+// Each round runs every work once, in an order that moves on by one from round to round and turns round each time: what
+// ran before leaves its mark on the caches, even though one call that is not timed precedes each burst of calls. If a
+// work has several threads, cpu is the calling thread's time.
 std::vector<Times> measure(std::span<const Work> works, const Rounds& rounds, const Clocks& clocks = kSystemClocks);
 
 // Interpolated quartiles, as NumPy's percentile gives them; NaN if there are no values.

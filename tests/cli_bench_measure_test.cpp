@@ -56,15 +56,15 @@ std::vector<bench::Times> measure(std::vector<FakeWork> works, const bench::Roun
   return bench::measure(all, rounds, Fake::kClocks);
 }
 
-TEST(CliMeasure, WorksAlternateAndTheOrderRotates) {
+TEST(CliMeasure, WorksAlternateAndTheOrderRotatesAndTurnsRound) {
   measure({{'a', 1}, {'b', 1}, {'c', 1}}, {.seconds = 0, .least = 4});
   // One warm-up call and two trials each. Each round then has one untimed and one timed call.
   EXPECT_EQ(Fake::calls,
             "aaabbbccc"
             "aabbcc"
-            "bbccaa"
+            "bbaacc"
             "ccaabb"
-            "aabbcc");
+            "aaccbb");
 }
 
 TEST(CliMeasure, ReportsTheTimeOfOneCall) {
