@@ -196,13 +196,15 @@ HWY_INLINE void CopyBytes(const void* from_place, size_t bytes, void* to_place) 
   if (bytes != 0) CopyTwoWords<uint16_t>(from, bytes, to);
 }
 
+HWY_INLINE size_t LeftFrom(size_t c, size_t n) { return n > c ? n - c : 0; }  // of n columns, those from c on
+
 // Copies the first n of kCount elements, and 0 in place of the others. `to` is aligned to a whole vector.
 template <size_t kCount, class T>
 HWY_INLINE void CopyFirst(const T* from, size_t n, T* to) {
   if constexpr (kHasMasks<T>) {
     const hn::CappedTag<BitsOf<T>, kCount> d;
     for (size_t i = 0; i < kCount; i += hn::MaxLanes(d)) {
-      const auto exists = hn::FirstN(d, n > i ? n - i : 0);
+      const auto exists = hn::FirstN(d, LeftFrom(i, n));
       hn::Store(hn::MaskedLoad(exists, d, reinterpret_cast<const BitsOf<T>*>(from) + i), d,
                 reinterpret_cast<BitsOf<T>*>(to) + i);
     }
@@ -335,7 +337,7 @@ HWY_INLINE bool IsAlignedToVector(const void* place) {
 // lines gained nothing (docs/lab/README.md, "Residual"). Past the end of a tensor this is harmless.
 HWY_INLINE void PrefetchBehind(const void* place, size_t bytes, size_t ahead) {
   const auto first = reinterpret_cast<uintptr_t>(place) + ahead;
-  for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(reinterpret_cast<const char*>(first + at));
+  for (size_t at = 0; at < bytes; at += kCacheLine) hwy::Prefetch(reinterpret_cast<const char*>(first + at));
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

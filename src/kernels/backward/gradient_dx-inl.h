@@ -102,19 +102,18 @@ class DxOfColumns {
   }
 
  private:
-  HWY_INLINE size_t LeftOf(size_t v) const { return left_ > v * kN ? left_ - v * kN : 0; }
   template <class From>
   HWY_INLINE V Load(const From* from, size_t v) const {
-    if constexpr (kPart) return LoadFirst(D(), from + c_ + v * kN, LeftOf(v));
+    if constexpr (kPart) return LoadFirst(D(), from + c_ + v * kN, LeftFrom(v * kN, left_));
     return LoadArithmetic(D(), from + c_ + v * kN);
   }
   template <class To>
   HWY_INLINE void Store(V value, To* to, size_t v) const {
-    if constexpr (kPart) return StoreFirst(value, D(), to + c_ + v * kN, LeftOf(v));
+    if constexpr (kPart) return StoreFirst(value, D(), to + c_ + v * kN, LeftFrom(v * kN, left_));
     StoreArithmetic(value, D(), to + c_ + v * kN);
   }
   HWY_INLINE void AddTo(V chain, double* sums, size_t v) const {
-    if constexpr (kPart) return AddFirstToColumns(chain, sums + c_ + v * kN, LeftOf(v));
+    if constexpr (kPart) return AddFirstToColumns(chain, sums + c_ + v * kN, LeftFrom(v * kN, left_));
     AddToColumns(chain, sums + c_ + v * kN);
   }
 

@@ -72,8 +72,7 @@ struct SliceSums {
   V g, first, second;
 };
 
-// Adds kSlices slices, at most a chain. kPart: the last one has only `left` columns; those that do not exist count as
-// 0.
+// Adds kSlices slices, at most a chain. kPart: the last one has only `left` columns; missing ones count as 0.
 template <size_t kSlices, bool kPart, class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
 HWY_INLINE void AddSlices(const T* x, const T* dy, const A* gamma, size_t left, V centre, GradientSumLanes& lanes) {
   const hn::ScalableTag<A> d;
@@ -86,7 +85,7 @@ HWY_INLINE void AddSlices(const T* x, const T* dy, const A* gamma, size_t left, 
       const size_t c = slice * kLanes + v * kN;
       const auto load = [&](const auto* from) HWY_ATTR {
         if (!kPart || slice + 1 != kSlices) return LoadArithmetic(d, from + c);
-        return LoadFirst(d, from + c, left > v * kN ? left - v * kN : 0);
+        return LoadFirst(d, from + c, LeftFrom(v * kN, left));
       };
       sums[v].AddSlice(slice, hn::Mul(load(dy), load(gamma)), hn::Sub(centre, load(x)));
     }

@@ -60,7 +60,7 @@ class NarrowRows {
         if (n == 64) return Step<false, false, 64>(t);
         if (n == 128) return Step<false, false, 128>(t);
       }
-      if constexpr (kByMasks<T>) {  // others gain nothing
+      if constexpr (kByMasks<T>) {  // other widths gain nothing
         if (n > 16 && n < 32) return Step<false, false, 32, true>(t);
         if (n > 48 && n < 64) return Step<false, false, 64, true>(t);
         if (n > 112) return Step<false, false, 128, true>(t);

@@ -139,7 +139,7 @@ HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, c
     const A *gamma = affine.gamma_at(c), *beta = affine.beta_at(c);
     if (kPart && c + kBesideStep == kColumns) {
       for (size_t i = 0; i < kBesideStep; i += kN) {
-        normalise.NormaliseFirst(d, x + c + i, gamma + i, beta + i, n > c + i ? n - c - i : 0, y + c + i);
+        normalise.NormaliseFirst(d, x + c + i, gamma + i, beta + i, LeftFrom(c + i, n), y + c + i);
       }
       return;
     }
@@ -161,8 +161,9 @@ template <bool kCentred, class A, class T, class Before>
 HWY_INLINE void NormaliseRowBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n,
                                        T* y, const T* summed_x, const Before& before, LaneSums<T>& sums) {
   const size_t head = ColumnsToAligned(y, n), beside = (n - head) / kBesideStep * kBesideStep;
+  // Whole vectors, of which some columns follow again, because stores by masks can be slow; not if y replaces x.
   if (!kByMasks<T> && head != 0 && x != y && n >= kNormaliseStep) {
-    NormaliseColumns<kCentred>(false, scalars, x, affine, 0, kNormaliseStep, y);  // some of them twice
+    NormaliseColumns<kCentred>(false, scalars, x, affine, 0, kNormaliseStep, y);
   } else if (head != 0) {
     NormaliseTail(scalars, x, affine, head, y);
   }

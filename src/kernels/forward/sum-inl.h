@@ -68,7 +68,7 @@ class LaneSums {
       for (size_t i = 0; i < kBesideStep; i += kLanes) {
         for (size_t v = 0; v < kVectors; ++v) {
           const bool part = kPart && c + kBesideStep == kColumns;
-          const V64 lanes = part ? LoadFirstLanes(x + c + i, v, n > c + i ? n - c - i : 0) : LoadLanes(x + c + i, v);
+          const V64 lanes = part ? LoadFirstLanes(x + c + i, v, LeftFrom(c + i, n)) : LoadLanes(x + c + i, v);
           accumulate(lanes, c + i, v, s[v], q[v]);
         }
       }
@@ -138,18 +138,17 @@ class LaneSums {
   // The same of the first n columns, and 0 for the others.
   static HWY_INLINE V64 LoadFirstLanes(const T* x, size_t v, size_t n) {
     const DF64 d;
-    const auto left = [n](size_t first) { return n > first ? n - first : 0; };
     if constexpr (kEvenThenOdd<T>) {
       const hn::Rebind<uint32_t, DF64> du;
-      const hn::Repartition<uint16_t, decltype(du)> du16;
+      const hn::Repartition<BitsOf<T>, decltype(du)> du16;
       const size_t first = v % kHalf * 2 * kN;
       const auto words =
-          hn::MaskedLoad(hn::FirstN(du16, left(first)), du16, reinterpret_cast<const uint16_t*>(x + first));
+          hn::MaskedLoad(hn::FirstN(du16, LeftFrom(first, n)), du16, reinterpret_cast<const uint16_t*>(x + first));
       return v < kHalf ? HalfInF64<false>(d, hn::BitCast(du, words)) : HalfInF64<true>(d, hn::BitCast(du, words));
     } else if constexpr (std::is_same_v<T, double>) {
-      return LoadFirst(d, x + v * kN, left(v * kN));
+      return LoadFirst(d, x + v * kN, LeftFrom(v * kN, n));
     } else {
-      return hn::PromoteTo(d, LoadFirst(hn::Rebind<float, DF64>(), x + v * kN, left(v * kN)));
+      return hn::PromoteTo(d, LoadFirst(hn::Rebind<float, DF64>(), x + v * kN, LeftFrom(v * kN, n)));
     }
   }
 
