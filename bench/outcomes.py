@@ -88,6 +88,11 @@ def size(entry: dict) -> str:
     return " x ".join(str(part) for part in shape(entry))
 
 
+def off_grid(entry: dict) -> bool:
+    """True if the width is not divisible by 16."""
+    return entry["cols"] % 16 != 0
+
+
 def size_and_data(entry: dict) -> str:
     """The size as the driver prints it, with the data unless they are normal."""
     return entry["size"] + ("" if entry["data"] == "normal" else f" {entry['data']}")
@@ -105,6 +110,7 @@ class Results:
 
     def __init__(self, document: dict):
         self.machine: dict = document["machine"]
+        self.seed: int = document["settings"]["seed"]
         self.versions: dict[str, str] = document.get("versions", {})
         self.points: list[dict] = [entry for entry in document["points"] if entry["runs"]]
 

@@ -26,6 +26,7 @@ from outcomes import (
     described,
     load,
     measured,
+    off_grid,
     ratio,
     shape,
     significant,
@@ -91,9 +92,9 @@ def bytes_named(value: float, _: int = 0) -> str:
 
 
 def draw_library(axes, entries: list[dict], library: str) -> None:
-    """A line through rows of the usual lengths; pale marks for other rows."""
+    """A line through rows of the usual widths; pale marks for other rows."""
     there = sorted((entry for entry in entries if measured(entry, library)), key=lambda e: (e["bytes"], shape(e)))
-    usual = [entry for entry in there if JOINED[0] <= entry["cols"] <= JOINED[1]]
+    usual = [entry for entry in there if JOINED[0] <= entry["cols"] <= JOINED[1] and not off_grid(entry)]
     others = [entry for entry in there if entry not in usual]
     ours, copy = library == "evenorm", library == "copy"
     colour, mark = LOOKS.get(library, OTHER)
@@ -135,7 +136,7 @@ def bandwidth_figure(results: Results, groups: list[list[dict]]) -> Figure:
     ]
     columns = min(len(groups), 2)
     rows = -(-len(groups) // columns)
-    text = f"{footer(results, entries)}\nlines: rows of {JOINED[0]:,} to {JOINED[1]:,} columns; pale: other rows"
+    text = f"{footer(results, entries)}\nlines: {JOINED[0]:,} to {JOINED[1]:,} columns, divisible by 16; pale: others"
     figure = new_figure(3.2 * rows + 0.7, text)
     axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     for panel, group in zip(axes, groups, strict=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import random
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KINDS = ("layer", "rms")  # in the order of bench_kind
@@ -18,6 +19,9 @@ GRID = [
 ]  # fmt: skip
 SHORT = [(512, 32), (512, 64), (512, 128), (65536, 64), (65536, 128)]
 ODD_GRADIENTS = [(60000, 32), (20, 100000), (700, 768)]
+OFF_GRID = [  # widths not divisible by 16; all_points adds drawn ones
+    (4096, 72), (3000, 100), (3000, 200), (4096, 257), (3000, 300), (2000, 500), (4096, 1000), (600, 1500),
+]  # fmt: skip
 ACTIVATIONS = [(256, 384), (4096, 384), (65536, 384)]
 IMAGES = [
     (8, 384, 3136),
@@ -80,8 +84,14 @@ def sized(form: str, kind: str, dtype: str, sizes, data: str = "normal") -> list
     return [point for point in points if point.elements * BYTES[dtype] < LARGEST]
 
 
-def all_points() -> list[Point]:
-    points = []
+def drawn(seed: int) -> list[tuple[int, int]]:
+    """Three sizes off the grid, of about 2^20 elements. Equal seeds draw equal sizes."""
+    widths = random.Random(seed).sample([cols for cols in range(17, 1101) if cols % 16], 3)
+    return [(round(2**20 / cols), cols) for cols in widths]
+
+
+def all_points(seed: int) -> list[Point]:
+    points, off_grid = [], OFF_GRID + drawn(seed)
     for dtype in DTYPES:
         points += sized("forward", "layer", dtype, GRID + SHORT)
     for data in ("far3", "far1e6"):
@@ -100,6 +110,8 @@ def all_points() -> list[Point]:
     for dtype in ("f32", "bf16"):
         for form in ("torch-forward", "torch-both"):
             points += sized(form, "layer", dtype, TORCH)
+        points += sized("forward", "layer", dtype, off_grid) + sized("backward", "layer", dtype, off_grid)
+    points += sized("torch-forward", "layer", "f32", off_grid) + sized("torch-both", "layer", "f32", off_grid)
     points += sized("torch-forward", "rms", "f32", TORCH[3:6])
     return points
 
@@ -109,14 +121,14 @@ def quick_points(threads: int) -> list[Point]:
     few = [(64, 768), (512, 768), (4096, 768), (512, 32), (65536, 32), (8192, 2048)]
     if threads > 1:
         return sized("forward", "layer", "f32", few[2:]) + sized("backward", "layer", "f32", [few[2], few[5]])
-    points = sized("forward", "layer", "f32", [(1, 768), *few, (2048, 4096), (4096, 128), (64, 65536)])
+    points = sized("forward", "layer", "f32", [(1, 768), *few, (2048, 4096), (4096, 128), (64, 65536), (4096, 257)])
     points += sized("forward", "layer", "f32", [(512, 768)], "far3") + sized(
         "forward", "layer", "f32", [(512, 768)], "far1e6"
     )
     points += sized("forward", "layer", "bf16", few) + sized("forward", "layer", "f16", few[1:2])
     points += sized("forward", "layer", "f64", few[1:2])
     points += sized("forward", "rms", "f32", few[1:3])
-    points += sized("backward", "layer", "f32", few) + sized("backward-anew", "layer", "f32", few[1:2])
+    points += sized("backward", "layer", "f32", [*few, (4096, 257)]) + sized("backward-anew", "layer", "f32", few[1:2])
     points += sized("backward", "layer", "bf16", few[1:3])
     points += sized("residual", "layer", "f32", few[1:3]) + sized("int8", "layer", "f32", few[1:3])
     points += [Point("channels-first", "layer", "f32", 8 * 784, 768, 784)]
@@ -124,7 +136,7 @@ def quick_points(threads: int) -> list[Point]:
 
 
 def chosen(points: list[Point], arguments) -> list[Point]:
-    """The points that the command line selects; its sizes replace those of the grid."""
+    """The points that the command line selects; its sizes replace the usual ones."""
     kept = [
         point for point in points
         if (not arguments.forms or point.form in arguments.forms) and (not arguments.kinds or point.kind in arguments.kinds)

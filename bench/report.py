@@ -16,6 +16,7 @@ from outcomes import (
     geometric_mean,
     load,
     microseconds,
+    off_grid,
     ratio,
     shape,
     significant,
@@ -76,13 +77,15 @@ def cell(entries: list[dict], rival: str) -> str:
 
 
 def summary(results: Results) -> str:
-    """Geometric means over sizes, for the machine's own target and normal data."""
+    """Geometric means over all sizes, then over those off the grid, for the machine's own target and normal data."""
     entries = results.chosen(**NORMAL)
     rivals = ["copy", *Results.rivals(entries)]
     rows = [
-        [described(group[0], "form", "kind"), group[0]["dtype"], str(group[0]["threads"])]
+        [described(group[0], "form", "kind") + words, group[0]["dtype"], str(group[0]["threads"])]
         + [cell(group, rival) for rival in rivals]
-        for group in results.groups("form", "kind", "dtype", "threads", among=entries)
+        for sizes in results.groups("form", "kind", "dtype", "threads", among=entries)
+        for words, group in (("", sizes), (", widths not divisible by 16", [*filter(off_grid, sizes)]))
+        if group
     ]
     return markdown(["pass", "type", "threads", *(LIBRARIES.get(name, name) for name in rivals)], rows)
 
@@ -94,11 +97,12 @@ def document(results: Results, pictures: list | None = None, folder: str = "plot
     versions = ", ".join(results.versions.values())
     parts = [
         "# Measured\n",
-        f"{machine.title(results.machine)}." + (f"\n{versions}." if versions else "") + "\n",
+        f"{machine.title(results.machine)}." + (f"\n{versions}." if versions else ""),
+        f"`--seed {results.seed}` repeats the drawn sizes.\n",
         "Ratios are a library's time over evenorm's, medians (above 1: evenorm is faster), and in brackets "
         f"{spread(Results.runs(results.points))}. Italics: not significantly different from 1. GB/s count the bytes that a pass "
         "has to read and write. Of the best copy: the time of the fastest copy of the same bytes over evenorm's.\n",
-        "## Summary\n\nGeometric means over the sizes, and the lowest ratio with its size; the machine's target, normal data.\n",
+        "## Summary\n\nGeometric means over all sizes, and the lowest ratio with its size; the machine's target, normal data.\n",
         summary(results),
         "## Tables\n",
         table(results),

@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from points import DATA, DTYPES, FORMS, KINDS, LARGEST, ROOT, Point, all_points,
 BUILT = ROOT / "build" / "bench"
 RIVALS = tuple(name for name in outcomes.RIVALS if name != "against")
 EXAMPLES = """examples:
-  make bench                                          everything, in a quarter of an hour; results in build/bench/results
+  make bench                                          everything, in half an hour; results in build/bench/results
   make bench ARGS="--forms forward --dtypes f32 --threads 1 --targets native"
   make bench ARGS="--sizes 4096x768 --runs 3"
   make bench ARGS="--against HEAD~1"                  two builds of evenorm in one process
@@ -70,7 +71,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.add_argument(
             f"--{name}", nargs="+", choices=choices, metavar="NAME", help=f"{', '.join(choices)} (default: all)"
         )
-    parser.add_argument("--sizes", nargs="+", type=size, metavar="ROWSxCOLS", help="instead of the grid")
+    parser.add_argument("--sizes", nargs="+", type=size, metavar="ROWSxCOLS", help="instead of the usual sizes")
+    parser.add_argument("--seed", type=int, default=random.getrandbits(32), help="of the drawn sizes (default: new)")
     parser.add_argument("--threads", nargs="+", type=positive, default=[1, 2], metavar="N")
     parser.add_argument(
         "--targets", nargs="+", choices=TARGETS, default=machine_targets(), help="avx2: limits all libraries to AVX2"
@@ -131,8 +133,9 @@ class Bench:
         self.count, self.done = arguments.runs * sum(len(self.points(setting)) for setting in self.settings), 0
 
     def points(self, setting: Setting) -> list[Point]:
-        points = chosen(quick_points(setting.threads) if self.arguments.quick else all_points(), self.arguments)
-        if self.arguments.against:
+        arguments = self.arguments
+        points = chosen(quick_points(setting.threads) if arguments.quick else all_points(arguments.seed), arguments)
+        if arguments.against:
             points = [point for point in points if not point.form.startswith("torch-")]
         return points
 
@@ -227,7 +230,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, interrupt)  # the measuring process ends with this one
     bench = Bench(arguments)
     if not arguments.json:
-        print(machine.title(bench.results["machine"]))
+        print(f"{machine.title(bench.results['machine'])}, --seed {arguments.seed}")
         print(table.header(bench.columns))
     status = 0
     try:

@@ -6,7 +6,7 @@ import json
 import floors
 import table
 from machine import core_name
-from points import FORMS, GRID, Point, all_points, chosen, quick_points
+from points import FORMS, GRID, OFF_GRID, Point, all_points, chosen, drawn, quick_points
 
 
 def options(**given):
@@ -14,15 +14,26 @@ def options(**given):
 
 
 def test_every_form_and_each_point_once():
-    points = all_points()
+    points = all_points(1)
     assert {point.form for point in points} == set(FORMS)
     assert len(points) == len(set(points))
     forward = {(point.rows, point.cols) for point in points if (point.form, point.dtype) == ("forward", "f32")}
     assert forward >= set(GRID)
 
 
+def test_sizes_off_the_grid():
+    for seed in range(100):
+        sizes = drawn(seed)
+        assert sizes == drawn(seed) and len(set(sizes)) == 3
+        assert all(17 <= cols <= 1100 and cols % 16 and abs(rows * cols - 2**20) <= cols for rows, cols in sizes)
+    assert drawn(1) != drawn(2)
+    points = [point for point in all_points(1) if point.cols % 16]
+    assert {(point.rows, point.cols) for point in points} == {*OFF_GRID, *drawn(1)}
+    assert len(points) == 6 * (len(OFF_GRID) + 3)  # in six passes
+
+
 def test_options_choose_points():
-    points = chosen(all_points(), options(forms=["forward"], dtypes=["bf16"], kinds=["rms"], sizes=[(3, 5)]))
+    points = chosen(all_points(1), options(forms=["forward"], dtypes=["bf16"], kinds=["rms"], sizes=[(3, 5)]))
     assert points == [Point("forward", "rms", "bf16", 3, 5)]
     assert all(point.form == "backward" for point in chosen(quick_points(1), options(forms=["backward"])))
 

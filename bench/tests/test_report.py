@@ -2,6 +2,7 @@
 
 import outcomes
 import report
+from points import Point
 
 
 def cells(line):
@@ -50,18 +51,20 @@ def test_insignificant_ratios_are_in_italics(document):
 def test_summary(document, entry):
     document["points"][0]["runs"] = document["points"][0]["runs"][:1]
     document["points"][0]["runs"][0]["ratios"]["onednn"] = [0.4, 0.5, 0.6]
+    document["points"].append(entry(Point("forward", "layer", "f32", 3, 100), onednn=0.7))
     heads, _, *rows = (cells(line) for line in report.summary(outcomes.Results(document)).splitlines())
     assert heads == ["pass", "type", "threads", "best copy", "oneDNN", "PyTorch", "ONNX Runtime"]
-    assert len(rows) == 10  # neither other data nor other targets
-    mean = (0.5 * (1.25 * 1.02) ** 4) ** 0.2
+    assert len(rows) == 11  # neither other data nor other targets
+    mean = (0.5 * 0.7 * (1.25 * 1.02) ** 4) ** (1 / 6)
     assert rows[0][:3] + rows[0][4:5] == ["forward", "f32", "1", f"{mean:.2f} (0.50: 1 x 768)"]
-    assert rows[8] == ["forward, RMS norm", "f32", "1", "0.60", "", "0.50", ""]
+    assert rows[1] == ["forward, widths not divisible by 16", "f32", "1", "", "0.70", "", ""]
+    assert rows[9] == ["forward, RMS norm", "f32", "1", "0.60", "", "0.50", ""]
 
 
 def test_the_whole(document):
     text = report.document(outcomes.Results(document))
     assert "A processor (Made 3, family 1 model 2), 2 processors, L1d 48K, L2 1024K, L3 32M" in text
-    assert "oneDNN 3.2.0" in text and "Plots" not in text
+    assert "oneDNN 3.2.0" in text and "`--seed 7` repeats" in text and "Plots" not in text
     assert "the lowest and highest of" not in text and "quartiles of one run's rounds" in text  # some have one run
 
 

@@ -1,6 +1,7 @@
 """The files that run.py writes."""
 
 import json
+import sys
 
 import pytest
 
@@ -26,6 +27,15 @@ def test_results_tables_and_plots(document, tmp_path):
     assert len(linked(report)) == 3
     assert all((tmp_path / "results" / name).exists() for name in linked(report))
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_drawn_sizes_differ_between_calls_but_not_between_processes(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["run.py", "--threads", "1", "2"])
+    first, second = (run.Bench(run.parse_arguments()) for _ in range(2))
+    assert first.points(first.settings[0]) == first.points(first.settings[-1]) != second.points(second.settings[0])
+    monkeypatch.setattr(sys, "argv", ["run.py", "--seed", str(first.results["settings"]["seed"])])
+    repeated = run.Bench(run.parse_arguments())
+    assert repeated.points(repeated.settings[0]) == first.points(first.settings[0])
 
 
 def test_nothing_measured(document, tmp_path):
