@@ -80,52 +80,49 @@ HWY_INLINE hn::Vec<DU32> BF16InHighHalf(DU32 du, hn::Vec<hn::RebindToFloat<DU32>
 #endif
 }
 
-// Loads Lanes(d) elements at p in the arithmetic of their type, exactly.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const hn::TFromD<D>* p) {
-  return hn::LoadU(d, p);
+// Elements of type T, in the arithmetic of their type and as they are stored. 16-bit numbers are rounded once.
+template <class T, class D>
+HWY_INLINE hn::Vec<D> FromElements(D d, hn::Vec<hn::Rebind<BitsOf<T>, D>> bits) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
+  } else if constexpr (std::is_same_v<T, float16>) {
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+  } else {
+    return hn::BitCast(d, bits);
+  }
 }
-template <class DF>
-HWY_INLINE hn::Vec<DF> FromBF16(DF df, hn::Vec<hn::Rebind<uint16_t, DF>> bits) {
-  return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<DF>(), bits)));
+template <class T, class D>
+HWY_INLINE hn::Vec<hn::Rebind<BitsOf<T>, D>> ToElements(D, hn::Vec<D> v) {
+  const hn::Rebind<BitsOf<T>, D> bits;
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    const auto rounded = hn::ShiftRight<16>(BF16InHighHalf(hn::RebindToUnsigned<D>(), v));
+    return hn::DemoteTo(bits, hn::BitCast(hn::RebindToSigned<D>(), rounded));
+  } else if constexpr (std::is_same_v<T, float16>) {
+    return hn::BitCast(bits, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
+  } else {
+    return hn::BitCast(bits, v);
+  }
 }
-template <class DF>
-HWY_INLINE hn::Vec<DF> LoadArithmetic(DF df, const bfloat16* p) {
+
+// Loads and stores Lanes(d) elements at p.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const T* p) {
+  if constexpr (std::is_same_v<T, hn::TFromD<D>>) return hn::LoadU(d, p);
+  if constexpr (std::is_same_v<T, float16> && !kHardwareF16) return hn::Set(d, F32FromF16Bits(load_one(p).bits));
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (hn::MaxLanes(DF()) == 8) {
+  if constexpr (std::is_same_v<T, bfloat16> && hn::MaxLanes(D()) == 8) {
     const auto words = _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    const auto places = hn::ShiftRight<1>(hn::Iota(hn::Repartition<uint16_t, DF>(), 0));
+    const auto places = hn::ShiftRight<1>(hn::Iota(hn::Repartition<uint16_t, D>(), 0));
     return {_mm256_castsi256_ps(_mm256_maskz_permutexvar_epi16(0xAAAA, places.raw, words))};
   }
 #endif
-  return FromBF16(df, hn::LoadU(hn::Rebind<uint16_t, DF>(), reinterpret_cast<const uint16_t*>(p)));
+  return FromElements<T>(d, hn::LoadU(hn::Rebind<BitsOf<T>, D>(), reinterpret_cast<const BitsOf<T>*>(p)));
 }
-template <class DF>
-HWY_INLINE hn::Vec<DF> LoadArithmetic(DF df, const float16* p) {
-  if constexpr (!kHardwareF16) return hn::Set(df, F32FromF16Bits(load_one(p).bits));
-  const hn::Rebind<hwy::float16_t, DF> df16;
-  return hn::PromoteTo(df, hn::LoadU(df16, reinterpret_cast<const hwy::float16_t*>(p)));
-}
-
-// Stores Lanes(d) elements to p, rounded once.
-template <class D>
-HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, hn::TFromD<D>* p) {
-  hn::StoreU(v, d, p);
-}
-template <class DF>
-HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DF>> ToBF16(DF, hn::Vec<DF> v) {
-  const auto bits = hn::ShiftRight<16>(BF16InHighHalf(hn::RebindToUnsigned<DF>(), v));
-  return hn::DemoteTo(hn::Rebind<uint16_t, DF>(), hn::BitCast(hn::RebindToSigned<DF>(), bits));
-}
-template <class DF>
-HWY_INLINE void StoreArithmetic(hn::Vec<DF> v, DF df, bfloat16* p) {
-  hn::StoreU(ToBF16(df, v), hn::Rebind<uint16_t, DF>(), reinterpret_cast<uint16_t*>(p));
-}
-template <class DF>
-HWY_INLINE void StoreArithmetic(hn::Vec<DF> v, DF, float16* p) {
-  if constexpr (!kHardwareF16) return store_one(F16BitsFromF32(hn::GetLane(v)), p);
-  const hn::Rebind<hwy::float16_t, DF> df16;
-  hn::StoreU(hn::DemoteTo(df16, v), df16, reinterpret_cast<hwy::float16_t*>(p));
+template <class D, class T>
+HWY_INLINE void StoreArithmetic(hn::Vec<D> v, D d, T* p) {
+  if constexpr (std::is_same_v<T, hn::TFromD<D>>) return hn::StoreU(v, d, p);
+  if constexpr (std::is_same_v<T, float16> && !kHardwareF16) return store_one(F16BitsFromF32(hn::GetLane(v)), p);
+  hn::StoreU(ToElements<T>(d, v), hn::Rebind<BitsOf<T>, D>(), reinterpret_cast<BitsOf<T>*>(p));
 }
 
 // Rounds once. Numbers beyond f32's range become infinity, which Highway's portable target would clamp.
@@ -173,72 +170,79 @@ HWY_INLINE hn::Vec<D> HalfInF64(D d, V pairs) {
 template <class T>
 inline constexpr bool kHasMasks = HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) >= sizeof(float));
 
+HWY_INLINE size_t LeftFrom(size_t c, size_t n) { return n > c ? n - c : 0; }  // of n columns, those from c on
+
 // True if columns that do not fill vectors are read and written by masks like others. Other types do not gain.
 template <class T>
 inline constexpr bool kByMasks = HWY_TARGET == HWY_AVX3 && (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>);
 
-// Copies bytes of whole elements, for targets without masks: 16 at once, and up to 15 as two words, which may overlap.
-// A library's function would take as long as a short row.
-template <class Word>
-HWY_INLINE void CopyTwoWords(const char* from, size_t bytes, char* to) {
-  const size_t second = bytes - sizeof(Word);
-  const Word words[] = {load_one(reinterpret_cast<const Word*>(from)),
-                        load_one(reinterpret_cast<const Word*>(from + second))};
-  store_one(words[0], to);
-  store_one(words[1], to + second);
+// Whole elements in a word, for targets without masks: the first 8 bytes at p, or as many as there are, with 0 after
+// them. Half of a word may be read or written twice. A library's function would take as long as a short row.
+template <class Half>
+HWY_INLINE uint64_t LoadHalves(const char* p, size_t bytes) {
+  const size_t second = bytes - sizeof(Half);
+  const auto load = [&](size_t at) { return uint64_t{load_one(reinterpret_cast<const Half*>(p + at))}; };
+  return load(0) | load(second) << 8 * second;
 }
-HWY_INLINE void CopyBytes(const void* from_place, size_t bytes, void* to_place) {
-  const char* from = static_cast<const char*>(from_place);
-  char* to = static_cast<char*>(to_place);
-  for (; bytes >= 16; bytes -= 16, from += 16, to += 16) std::memcpy(to, from, 16);
-  if (bytes >= 8) return CopyTwoWords<uint64_t>(from, bytes, to);
-  if (bytes >= 4) return CopyTwoWords<uint32_t>(from, bytes, to);
-  if (bytes != 0) CopyTwoWords<uint16_t>(from, bytes, to);
+HWY_INLINE uint64_t LoadWord(const void* place, size_t bytes) {
+  const char* p = static_cast<const char*>(place);
+  if (bytes >= 8) return load_one(reinterpret_cast<const uint64_t*>(p));
+  return bytes >= 4 ? LoadHalves<uint32_t>(p, bytes) : bytes != 0 ? LoadHalves<uint16_t>(p, bytes) : 0;
 }
-
-HWY_INLINE size_t LeftFrom(size_t c, size_t n) { return n > c ? n - c : 0; }  // of n columns, those from c on
-
-// Copies the first n of kCount elements, and 0 in place of the others. `to` is aligned to a whole vector.
-template <size_t kCount, class T>
-HWY_INLINE void CopyFirst(const T* from, size_t n, T* to) {
-  if constexpr (kHasMasks<T>) {
-    const hn::CappedTag<BitsOf<T>, kCount> d;
-    for (size_t i = 0; i < kCount; i += hn::MaxLanes(d)) {
-      const auto exists = hn::FirstN(d, LeftFrom(i, n));
-      hn::Store(hn::MaskedLoad(exists, d, reinterpret_cast<const BitsOf<T>*>(from) + i), d,
-                reinterpret_cast<BitsOf<T>*>(to) + i);
-    }
-  } else {
-    std::memset(static_cast<void*>(to), 0, kCount * sizeof(T));
-    CopyBytes(from, HWY_MIN(n, kCount) * sizeof(T), to);
+HWY_INLINE void StoreWord(uint64_t word, size_t bytes, void* place) {
+  char* p = static_cast<char*>(place);
+  if (bytes >= 8) return store_one(word, p);
+  if (bytes >= 4) {
+    store_one(static_cast<uint32_t>(word), p);
+    store_one(static_cast<uint32_t>(word >> 8 * (bytes - 4)), p + bytes - 4);
+  } else if (bytes != 0) {
+    store_one(static_cast<uint16_t>(word), p);
   }
 }
 
-// Loads the first n elements at p, at most Lanes(d), with 0 in the other lanes; stores the first n lanes to p.
+// Loads the first n elements at p, all if they are more, with 0 in the other lanes; stores the first n lanes to p.
+template <class DU, class T>
+HWY_INLINE hn::Vec<DU> LoadFirstBits(DU d, const T* p, size_t n) {
+  if constexpr (kHasMasks<T>) {
+    const hn::Repartition<BitsOf<T>, DU> bits;
+    return hn::BitCast(d, hn::MaskedLoad(hn::FirstN(bits, n), bits, reinterpret_cast<const BitsOf<T>*>(p)));
+  } else {
+    constexpr size_t kBytes = hn::MaxLanes(DU()) * sizeof(hn::TFromD<DU>);
+    using Word = hwy::UnsignedFromSize<HWY_MIN(kBytes, sizeof(uint64_t))>;
+    const hn::Repartition<Word, DU> words;
+    auto loaded = hn::Set(words, static_cast<Word>(LoadWord(p, HWY_MIN(n * sizeof(T), sizeof(Word)))));
+    if constexpr (kBytes > sizeof(Word)) {
+      loaded = hn::InsertLane(loaded, 1, LoadWord(p + 8 / sizeof(T), LeftFrom(8, n * sizeof(T))));
+    }
+    return hn::BitCast(d, loaded);
+  }
+}
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
-  if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return n != 0 ? LoadArithmetic(d, p) : hn::Zero(d);
+  } else if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
     return hn::MaskedLoad(hn::FirstN(d, n), d, p);
-  } else if constexpr (kByMasks<T>) {
-    const hn::Rebind<uint16_t, D> bits;
-    return FromBF16(d, hn::MaskedLoad(hn::FirstN(bits, n), bits, reinterpret_cast<const uint16_t*>(p)));
   } else {
-    HWY_ALIGN T first[hn::MaxLanes(d)];
-    CopyFirst<hn::MaxLanes(d)>(p, n, first);
-    return LoadArithmetic(d, first);
+    return FromElements<T>(d, LoadFirstBits(hn::Rebind<BitsOf<T>, D>(), p, n));
   }
 }
 template <class D, class T>
 HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, T* p, size_t n) {
-  if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
+  const hn::Rebind<BitsOf<T>, D> bits;
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    if (n != 0) StoreArithmetic(v, d, p);
+  } else if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
     hn::BlendedStore(v, hn::FirstN(d, n), d, p);
-  } else if constexpr (kByMasks<T>) {
-    const hn::Rebind<uint16_t, D> bits;
-    hn::BlendedStore(ToBF16(d, v), hn::FirstN(bits, n), bits, reinterpret_cast<uint16_t*>(p));
+  } else if constexpr (kHasMasks<T>) {
+    hn::BlendedStore(ToElements<T>(d, v), hn::FirstN(bits, n), bits, reinterpret_cast<BitsOf<T>*>(p));
   } else {
-    HWY_ALIGN T lanes[hn::MaxLanes(d)];
-    StoreArithmetic(v, d, lanes);
-    CopyBytes(lanes, HWY_MIN(n, hn::MaxLanes(d)) * sizeof(T), p);
+    const hn::Repartition<uint64_t, decltype(bits)> words;
+    const auto stored = hn::BitCast(words, ToElements<T>(d, v));
+    StoreWord(hn::GetLane(stored), n * sizeof(T), p);
+    if constexpr (hn::MaxLanes(words) == 2) {
+      StoreWord(hn::ExtractLane(stored, 1), LeftFrom(8, n * sizeof(T)), p + 8 / sizeof(T));
+    }
   }
 }
 

@@ -84,16 +84,11 @@ HWY_INLINE void NormaliseTail(const NormScalars<A>& scalars, const T* x, const A
   constexpr size_t kN = hn::MaxLanes(d);
   const NormaliseVectors<true, hn::ScalableTag<A>> normalise(d, scalars);
   size_t i = n / kNormaliseStep * kNormaliseStep;
-  if constexpr (!kByMasks<T>) {
-    for (; i + kN <= n; i += kN) {
-      StoreArithmetic(
-          normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, affine.gamma_at(i)), hn::LoadU(d, affine.beta_at(i))), d,
-          y + i);
-    }
-    if (i != n) normalise.NormaliseFirst(d, x + i, affine.gamma_at(i), affine.beta_at(i), n - i, y + i);
-  } else {
-    for (; i < n; i += kN) normalise.NormaliseFirst(d, x + i, affine.gamma_at(i), affine.beta_at(i), n - i, y + i);
+  for (; i + kN <= n; i += kN) {
+    const A *gamma = affine.gamma_at(i), *beta = affine.beta_at(i);
+    StoreArithmetic(normalise(d, LoadArithmetic(d, x + i), hn::LoadU(d, gamma), hn::LoadU(d, beta)), d, y + i);
   }
+  if (i != n) normalise.NormaliseFirst(d, x + i, affine.gamma_at(i), affine.beta_at(i), n - i, y + i);
 }
 
 // Copies n columns of row i.

@@ -88,20 +88,13 @@ class LaneSums {
     for (size_t v = 0; v < kVectors; ++v) s_[v] = s[v], q_[v] = q[v];
   }
 
-  // Adds columns [from, n), where from is a multiple of kLanes: any number of them if kByMasks<T>, else fewer than
-  // kLanes. Missing columns count as +0.
+  // Adds columns [from, n), where from is a multiple of kLanes. Missing columns count as +0.
   template <class Accumulate>
   HWY_INLINE void AddTail(const T* x, size_t from, size_t n, const Accumulate& accumulate) {
-    if constexpr (kByMasks<T>) {
-      for (size_t c = from; c < n; c += kLanes) AddFirst(x + c, c, n - c, accumulate);
-    } else if (from == n) {
-      return;
-    } else if constexpr (std::is_same_v<T, float>) {  // a load of what was just copied would wait
-      AddFirst(x + from, from, n - from, accumulate);
-    } else {
-      HWY_ALIGN T tail[kLanes];
-      CopyFirst<kLanes>(x + from, n - from, tail);
-      for (size_t v = 0; v < kVectors; ++v) accumulate(LoadLanes(tail, v), from, v, s_[v], q_[v]);
+    for (size_t c = from; c < n; c += kLanes) {
+      for (size_t v = 0; v < kVectors; ++v) {
+        accumulate(LoadFirstLanes(x + c, v, LeftFrom(c, n)), c, v, s_[v], q_[v]);
+      }
     }
   }
 
@@ -120,11 +113,6 @@ class LaneSums {
   }
 
  private:
-  // Adds columns [c, c + n) of a row, of which at most kLanes exist at x.
-  template <class Accumulate>
-  HWY_INLINE void AddFirst(const T* x, size_t c, size_t n, const Accumulate& accumulate) {
-    for (size_t v = 0; v < kVectors; ++v) accumulate(LoadFirstLanes(x, v, n), c, v, s_[v], q_[v]);
-  }
   static HWY_INLINE V64 LoadLanes(const T* x, size_t v) {
     const DF64 d;
     if constexpr (kEvenThenOdd<T>) {
@@ -140,11 +128,9 @@ class LaneSums {
     const DF64 d;
     if constexpr (kEvenThenOdd<T>) {
       const hn::Rebind<uint32_t, DF64> du;
-      const hn::Repartition<BitsOf<T>, decltype(du)> du16;
       const size_t first = v % kHalf * 2 * kN;
-      const auto words =
-          hn::MaskedLoad(hn::FirstN(du16, LeftFrom(first, n)), du16, reinterpret_cast<const uint16_t*>(x + first));
-      return v < kHalf ? HalfInF64<false>(d, hn::BitCast(du, words)) : HalfInF64<true>(d, hn::BitCast(du, words));
+      const auto pairs = LoadFirstBits(du, x + first, LeftFrom(first, n));
+      return v < kHalf ? HalfInF64<false>(d, pairs) : HalfInF64<true>(d, pairs);
     } else if constexpr (std::is_same_v<T, double>) {
       return LoadFirst(d, x + v * kN, LeftFrom(v * kN, n));
     } else {

@@ -51,11 +51,14 @@ void ConvertElements(const void* from_bytes, void* to_bytes, size_t n) {
   size_t i = 0;
   for (; i + kN <= n; i += kN) ConvertVector(from + i, to + i);
   if (i == n) return;
-  HWY_ALIGN From from_tail[kN];
+  if constexpr (!std::is_same_v<From, double> && !std::is_same_v<To, double>) {
+    return StoreFirst(LoadFirst(DF32(), from + i, n - i), DF32(), to + i, n - i);
+  }
+  From from_tail[kN] = {};
   To to_tail[kN];
-  CopyFirst<kN>(from + i, n - i, from_tail);
+  std::memcpy(static_cast<void*>(from_tail), from + i, (n - i) * sizeof(From));
   ConvertVector(from_tail, to_tail);
-  std::memcpy(to + i, to_tail, (n - i) * sizeof(To));
+  std::memcpy(static_cast<void*>(to + i), to_tail, (n - i) * sizeof(To));
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE
