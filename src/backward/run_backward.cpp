@@ -63,7 +63,7 @@ class BackwardPass {
           done = rows_.kernels.template of<T>().gradient_short_rows(
               {rows_.x.at(part, EvenRows<const T>{}), rows_.dy.at(part, EvenRows<const T>{}),
                rows_.dx.at(part, EvenRows<T>{}), done.next, n, cols, rows_.gamma.block(0, cols), statistics,
-               task.columns, rows_.is_centred(), rows_.plan.stream, rows_.plan.ahead});
+               task.columns, rows_.is_centred(), rows_.plan.stream, rows_.plan.narrow, rows_.plan.ahead});
         }
         for (std::size_t i = done.next - done.not_finite; i < done.next; ++i) {
           run_row(row + i, {task.block, task.range, {}, true});

@@ -310,7 +310,7 @@ struct GradientShortRows {
   const Arithmetic<T>* gamma;
   const RowStatistics& statistics;
   GradientColumns<Arithmetic<T>> columns;
-  bool centred, stream;
+  bool centred, stream, narrow;
   std::size_t ahead;  // see GradientPiece
 };
 // The next row. dx of the last `not_finite` rows before it must be computed again. If there are none, the next row, if

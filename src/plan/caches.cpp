@@ -11,10 +11,14 @@ namespace {
 
 Caches find_caches() {
   Caches found;
-#if defined(_SC_LEVEL2_CACHE_SIZE) && defined(_SC_LEVEL3_CACHE_SIZE)
-  const long second = sysconf(_SC_LEVEL2_CACHE_SIZE), last = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or less: unknown
-  if (second > 0) found.second = static_cast<std::size_t>(second);
-  if (last > 0) found.last = static_cast<std::size_t>(last);
+#if defined(_SC_LEVEL1_DCACHE_SIZE) && defined(_SC_LEVEL2_CACHE_SIZE) && defined(_SC_LEVEL3_CACHE_SIZE)
+  const auto ask = [](int name, std::size_t& size) {
+    const long bytes = sysconf(name);  // 0 or less: unknown
+    if (bytes > 0) size = static_cast<std::size_t>(bytes);
+  };
+  ask(_SC_LEVEL1_DCACHE_SIZE, found.first);
+  ask(_SC_LEVEL2_CACHE_SIZE, found.second);
+  ask(_SC_LEVEL3_CACHE_SIZE, found.last);
 #endif
   return found;
 }

@@ -5,9 +5,10 @@
 
 namespace evenorm::internal {
 
-// Bytes of a core's second cache and of the last one. These defaults apply if the system does not report a size.
+// Bytes of a core's first and second cache, and of the last one. These defaults apply if the system does not report a
+// size.
 struct Caches {
-  std::size_t second = std::size_t{1} << 20u, last = std::size_t{32} << 20u;
+  std::size_t first = 32u << 10u, second = 1u << 20u, last = 32u << 20u;
 };
 
 // Determined at the first call.

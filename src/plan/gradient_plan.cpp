@@ -33,7 +33,7 @@ DType kernel_type(const GradientProblem& p) {
   return arithmetic == DType::f32 && of_one_type && dense && !is_in_place(p) ? type : arithmetic;
 }
 
-GradientRowsPlan plan_rows(const GradientProblem& p, GradientCacheUse cache) {
+GradientRowsPlan plan_rows(const GradientProblem& p, GradientCacheUse use, const Caches& caches) {
   const DType type = kernel_type(p);
   const bool has_dx = p.dx.data != nullptr, wide = type == DType::f64;
   GradientRowsPlan rows{type, access_of(p.x, type), access_of(p.dy, type), access_of(p.dsum, type),
@@ -42,14 +42,13 @@ GradientRowsPlan plan_rows(const GradientProblem& p, GradientCacheUse cache) {
   rows.runs = summed_run(p) != 1;
   rows.aside = !has_dx || is_in_place(p) || p.dsum.data != nullptr;
   rows.dx_last = is_in_place(p) && sums_over_rows(p) && !rows.runs && !wide;
-  rows.stream = cache.stream_dx && in_place(rows.dx) && !is_in_place(p);
+  rows.stream = use.stream_dx && in_place(rows.dx) && !is_in_place(p);
   const bool direct = !rows.aside && in_place(rows.x) && in_place(rows.dy) && in_place(rows.dx);
   rows.columns = direct ? kBlock : wide ? kGradientPiece<double> : kGradientPiece<float>;
   rows.together = direct && p.cols <= kBlock && !rows.runs && p.moments == nullptr;
-  if (cache.prefetch && direct) {
-    const std::size_t next = p.cols <= kNarrowColumns ? kNarrowRows : 1;
-    rows.ahead = std::min(kGradientAhead, next * p.cols * bytes_of(type));
-  }
+  const std::size_t row_bytes = p.cols * bytes_of(type);
+  rows.narrow = 3 * kNarrowRows * row_bytes <= caches.first / 100 * kNarrowPercent;
+  if (use.prefetch && direct) rows.ahead = std::min(kGradientAhead, (rows.narrow ? kNarrowRows : 1) * row_bytes);
   return rows;
 }
 
@@ -75,7 +74,7 @@ GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept 
   plan.cache = cache_use(p, caches);
   plan.lines = line_place(p);
   if (plan.lines) plan.unit = plan.lines->share();
-  plan.rows = plan_rows(p, plan.cache);
+  plan.rows = plan_rows(p, plan.cache, caches);
   if (!sums_over_rows(p) || p.sets == 0) return plan;
   if (summed_run(p) != 1) {
     plan.scratch_bytes = std::max<std::size_t>(p.rows, 1) * slot_of_row(p) * sizeof(double) + kCacheLine;

@@ -30,6 +30,7 @@ struct GradientRowsPlan {
   DType type = DType::f32;
   Access x{}, dy{}, dsum{}, dx{};
   bool together = false;    // short rows are processed together, else row by row
+  bool narrow = false;      // of these, kNarrowRows at once
   bool runs = false;        // sums of rows are joined from those of their runs of columns
   bool aside = false;       // dx is made in scratch, because it is added to, is absent, or replaces an input
   bool dx_last = false;     // dx follows sums over rows, because these may be made again from inputs that it replaces

@@ -34,9 +34,9 @@ inline constexpr std::size_t kNearBytes = 32768;
 
 // --- the backward pass
 
-// The most columns of rows of which so many are summed together. Their dx follows tile by tile, with chains in
+// Rows that are summed together, if the first cache holds them. Their dx follows tile by tile, with chains in
 // registers.
-inline constexpr std::size_t kNarrowColumns = 128, kNarrowRows = 8;
+inline constexpr std::size_t kNarrowRows = 8;
 // Short rows with precomputed statistics in one call. Not measured apart.
 inline constexpr std::size_t kMaxShortRows = 32;
 

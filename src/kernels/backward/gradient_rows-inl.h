@@ -72,6 +72,14 @@ EVENORM_INLINE_LOOP void DxOfTile(const GradientShortRows<T>& all, size_t first,
     tile.Clear();
   }
 }
+// The columns from c on. Not inlined, because both forms of the next function share it. Returns watch.
+template <class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
+HWY_NOINLINE V DxOfLastTile(const GradientShortRows<T>& all, size_t first, const DxScalarsOfRows<A>& scalars,
+                            size_t c) {
+  V watch = hn::Zero(hn::ScalableTag<A>());
+  DxOfTile<T, 2, false, true>(all, first, scalars, c, watch);
+  return watch;
+}
 template <class T, bool kStream, class A = Arithmetic<T>>
 EVENORM_INLINE_LOOP bool DxOfNarrowRows(const GradientShortRows<T>& all, size_t first,
                                         const DxScalarsOfRows<A>& scalars) {
@@ -82,7 +90,7 @@ EVENORM_INLINE_LOOP bool DxOfNarrowRows(const GradientShortRows<T>& all, size_t 
   for (; c + 4 * kN <= all.n; c += 4 * kN) DxOfTile<T, 4, kStream, false>(all, first, scalars, c, watch);
 #pragma GCC unroll 1
   for (; c + 2 * kN <= all.n; c += 2 * kN) DxOfTile<T, 2, kStream, false>(all, first, scalars, c, watch);
-  if (c < all.n) DxOfTile<T, 2, false, true>(all, first, scalars, c, watch);
+  if (c < all.n) watch = hn::Add(watch, DxOfLastTile(all, first, scalars, c));
   return AllFinite<A>(watch);
 }
 
@@ -97,7 +105,8 @@ EVENORM_INLINE_LOOP GradientsDone GradientsOfFew(const GradientShortRows<T>& all
   const size_t n = all.n, ahead = all.ahead;
 #pragma GCC unroll 1
   for (size_t r = 0; r < kRows; ++r) {
-    lanes[r] = RowLanes(x.at(first + r), dy.at(first + r), gamma, scalars.centre[r], n, ahead);
+    const GradientPiece<T> row{x.at(first + r), dy.at(first + r), gamma, n, ahead};
+    lanes[r] = RowLanes<(kRows > 1)>(row, scalars.centre[r]);
   }
   const bool rare = !StoreScalarsOfSums<kRows>(all.statistics, first, lanes, all.n, all.centred, scalars);
   if (HWY_UNLIKELY(rare)) return {first, 0};
@@ -124,7 +133,7 @@ GradientsDone GradientsOfShortRows(const GradientShortRows<T>& all) {
   GradientsDone done{all.begin, 0};
   while (done.next < all.count && done.not_finite == 0) {
     const size_t row = done.next;
-    const bool together = all.n <= kNarrowColumns && row % kChainRows == 0 && row + kNarrowRows <= all.count;
+    const bool together = all.narrow && row % kChainRows == 0 && row + kNarrowRows <= all.count;
     if (together) done = GradientsOfFew<T, kNarrowRows>(all, row);
     if (done.next == row) done = GradientsOfFew<T, 1>(all, row);
     if (done.next == row) break;

@@ -23,12 +23,6 @@ struct GradientSumLanes {
       gd[v] = hn::Load(DF64(), from.gd + v * kN);
     }
   }
-  HWY_INLINE void Add(const GradientSumLanes& other) {
-    for (size_t v = 0; v < kVectors; ++v) {
-      g[v] = hn::Add(g[v], other.g[v]);
-      gd[v] = hn::Add(gd[v], other.gd[v]);
-    }
-  }
   HWY_INLINE void Store(GradientLanes& to) const {
     for (size_t v = 0; v < kVectors; ++v) {
       hn::Store(g[v], DF64(), to.g + v * kN);
@@ -104,15 +98,6 @@ EVENORM_INLINE_LOOP void AddFewSlices(size_t slices, const T* x, const T* dy, co
   }
   AddSlices<kMost, kPart>(x, dy, gamma, left, centre, lanes);
 }
-// The sums of n columns, at most a chain, of which the last slice is a part.
-template <class T, class A = Arithmetic<T>>
-HWY_NOINLINE GradientSumLanes SumPartOfSlices(const T* x, const T* dy, const A* gamma, A centre, size_t n) {
-  GradientSumLanes lanes;
-  lanes.Clear();
-  AddFewSlices<kChainSlices, true>(n / kLanes + 1, x, dy, gamma, n % kLanes, hn::Set(hn::ScalableTag<A>(), centre),
-                                   lanes);
-  return lanes;
-}
 
 // n columns, no more than a block; all but the last call of a block take whole chains.
 template <class T, class A = Arithmetic<T>>
@@ -133,24 +118,32 @@ EVENORM_INLINE_LOOP void AddRow(const T* x, const T* dy, const A* gamma, A centr
   if ((n - c) % kLanes == 0) {
     AddFewSlices<kChainSlices - 1, false>((n - c) / kLanes, x + c, dy + c, gamma + c, 0, k, lanes);
   } else {
-    lanes.Add(SumPartOfSlices(x + c, dy + c, gamma + c, centre, n - c));
+    AddFewSlices<kChainSlices, true>((n - c) / kLanes + 1, x + c, dy + c, gamma + c, n % kLanes, k, lanes);
   }
 }
 
+// Not inlined, because several kernels share it.
 template <class T>
-void SumGradients(const GradientPiece<T>& piece, Arithmetic<T> centre, bool is_first, GradientLanes* sums) {
+HWY_NOINLINE void SumGradients(const GradientPiece<T>& piece, Arithmetic<T> centre, bool is_first,
+                               GradientLanes* sums) {
   GradientSumLanes lanes;
   is_first ? lanes.Clear() : lanes.Load(*sums);
   AddRow(piece.x, piece.dy, piece.gamma, centre, piece.n, piece.ahead, lanes);
   lanes.Store(*sums);
 }
 
-// The sums of a whole block.
-template <class T, class A = Arithmetic<T>>
-HWY_INLINE GradientSumLanes RowLanes(const T* x, const T* dy, const A* gamma, A centre, size_t n, size_t ahead) {
+// The sums of a whole block. kInline: without a call.
+template <bool kInline, class T, class A = Arithmetic<T>>
+HWY_INLINE GradientSumLanes RowLanes(const GradientPiece<T>& piece, A centre) {
   GradientSumLanes lanes;
-  lanes.Clear();
-  AddRow(x, dy, gamma, centre, n, ahead, lanes);
+  if constexpr (kInline) {
+    lanes.Clear();
+    AddRow(piece.x, piece.dy, piece.gamma, centre, piece.n, piece.ahead, lanes);
+  } else {
+    GradientLanes sums;
+    SumGradients(piece, centre, true, &sums);
+    lanes.Load(sums);
+  }
   return lanes;
 }
 

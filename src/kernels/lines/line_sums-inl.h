@@ -133,8 +133,8 @@ HWY_INLINE void SumGradientsAlong(const Lines<T>& c, double* sums) {
       g[r] = gd[r] = hn::Zero(d);
       const size_t line = i + r;
       if (line >= c.count) continue;
-      const auto lanes = RowLanes(c.x.at(line), c.dy.at(line), c.scalars[OfDx::gamma], c.scalars[OfDx::centre][line],
-                                  c.positions, c.ahead);
+      const GradientPiece<T> row{c.x.at(line), c.dy.at(line), c.scalars[OfDx::gamma], c.positions, c.ahead};
+      const auto lanes = RowLanes<false>(row, c.scalars[OfDx::centre][line]);
       g[r] = FoldVectors<kVectors, 1>(lanes.g);
       gd[r] = FoldVectors<kVectors, 1>(lanes.gd);
     }
