@@ -276,7 +276,7 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> BF16FromPair(D, V a, V b) {
 }
 #endif
 
-// Stores two vectors to consecutive places. kStream: with non-temporal stores; p must be aligned to a whole vector.
+// Stores two vectors to consecutive places. kStream: with non-temporal stores; p must be aligned to a cache line.
 template <bool kStream, class D, class T, class V = hn::Vec<D>>
 HWY_INLINE void StorePair(V a, V b, D d, T* p) {
 #if HWY_TARGET != HWY_SCALAR
@@ -332,9 +332,12 @@ HWY_INLINE size_t ColumnsToAligned(const T* y, size_t n) {
   return HWY_MIN((kCacheLine - behind) / sizeof(T), n);
 }
 
-// True if non-temporal stores of whole vectors are possible here.
-HWY_INLINE bool IsAlignedToVector(const void* place) {
-  return reinterpret_cast<uintptr_t>(place) % sizeof(hn::Vec<DF32>) == 0;
+// True if non-temporal stores pay for n elements here: these begin with a cache line and, where a vector is less than a
+// line, end with one. Such stores to lines that rows share take up to six times as long.
+template <class T>
+HWY_INLINE bool FillsLines(const T* place, size_t n) {
+  const size_t bytes = sizeof(hn::Vec<DF32>) == kCacheLine ? 0 : n * sizeof(T);
+  return (reinterpret_cast<uintptr_t>(place) | bytes) % kCacheLine == 0;
 }
 
 // Prefetches what is `ahead` bytes behind `bytes` bytes, all at once. Spreading prefetches among loads of the same

@@ -34,8 +34,7 @@ inline constexpr std::size_t kNearBytes = 32768;
 
 // --- the backward pass
 
-// Rows that are summed together, if the first cache holds them. Their dx follows tile by tile, with chains in
-// registers.
+// Rows that are summed together, if L1 holds them. Their dx follows tile by tile, with chains in registers.
 inline constexpr std::size_t kNarrowRows = 8;
 // Short rows with precomputed statistics in one call. Not measured apart.
 inline constexpr std::size_t kMaxShortRows = 32;

@@ -59,8 +59,8 @@ inline constexpr std::size_t kPrefetchBytes = 4u << 20u, kSecondToPrefetch = 4;
 // The prefetch distance of x and dy in bytes, unless the next rows are nearer. 20 x 100000: 2,048 0.93 of the time of
 // 6,144, 3,072 0.86; a whole row 1.33.
 inline constexpr std::size_t kGradientAhead = 3072;
-// kNarrowRows rows go together if their x, dy and dx take at most this part of the first cache. 64 x 256 of f32 take
-// 0.74 of the time on a Xeon with 48 KiB, 4096 x 256 1.25 on a Zen 3 with 32.
+// kNarrowRows rows go together if their x, dy and dx take at most this part of the first cache. Time of 64 x 256 of f32
+// on a Xeon with 48 KiB 0.74; of 4096 x 256 on a Zen 3 with 32 KiB 1.25.
 inline constexpr std::size_t kNarrowPercent = 67;
 // Columns per piece of rows that pass through scratch, whole chains. Not measured apart.
 template <class A>

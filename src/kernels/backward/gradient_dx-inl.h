@@ -128,7 +128,7 @@ HWY_INLINE bool AllFinite(V watch) {
 }
 
 // dx of columns [c, end) of a row, two vectors at a time, and what the row adds to them. kPart: they are fewer.
-// kStream: non-temporal stores; dx is then aligned to a whole vector. Returns false if some of dx may not be finite.
+// kStream: non-temporal stores; dx is then aligned to a cache line. Returns false if some of dx may not be finite.
 template <bool kPart, bool kStream, class T, class A = Arithmetic<T>>
 HWY_INLINE bool DxOfSpan(const GradientPiece<T>& piece, T* dx, const DxScalars<A>& scalars,
                          const GradientColumns<A>& to, Chain chain, size_t c, size_t end) {
@@ -160,7 +160,7 @@ HWY_NOINLINE bool DxOfRowIn(const GradientPiece<T>& piece, T* dx, const DxScalar
                             const GradientColumns<A>& columns, bool stream) {
   constexpr size_t kStep = 2 * hn::MaxLanes(hn::ScalableTag<A>());
   const size_t whole = piece.n / kStep * kStep;
-  const bool finite = stream && IsAlignedToVector(dx)
+  const bool finite = stream && FillsLines(dx, piece.n)
                           ? DxOfSpan<false, true>(piece, dx, scalars, columns, kChain, 0, whole)
                           : DxOfSpan<false, false>(piece, dx, scalars, columns, kChain, 0, whole);
   return whole == piece.n ? finite : DxOfTail(piece, dx, scalars, columns, kChain, whole) && finite;

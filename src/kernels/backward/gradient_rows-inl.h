@@ -55,7 +55,7 @@ HWY_INLINE bool StoreScalarsOfSums(const RowStatistics& rows, size_t first, cons
   return holds;
 }
 
-// dx of kNarrowRows rows, tile by tile: chains of columns stay in registers. kStream: all of dx is aligned to a vector.
+// dx of kNarrowRows rows, tile by tile: chains of columns stay in registers. kStream: dx fills cache lines.
 template <class T, size_t kVectors, bool kStream, bool kPart, class A = Arithmetic<T>>
 EVENORM_INLINE_LOOP void DxOfTile(const GradientShortRows<T>& all, size_t first, const DxScalarsOfRows<A>& scalars,
                                   size_t c, hn::Vec<hn::ScalableTag<A>>& watch) {
@@ -112,7 +112,7 @@ EVENORM_INLINE_LOOP GradientsDone GradientsOfFew(const GradientShortRows<T>& all
   if (HWY_UNLIKELY(rare)) return {first, 0};
   bool finite = true;
   if (kRows > 1 && all.columns.are_wanted()) {
-    const bool stream = all.stream && IsAlignedToVector(all.dx.at(0)) && IsAlignedToVector(all.dx.at(1));
+    const bool stream = all.stream && FillsLines(all.dx.at(0), all.n) && FillsLines(all.dx.at(1), all.n);
     finite = stream ? DxOfNarrowRows<T, true>(all, first, scalars) : DxOfNarrowRows<T, false>(all, first, scalars);
   } else {
     const RowBlock block{0, all.count};

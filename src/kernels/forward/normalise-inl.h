@@ -23,7 +23,7 @@ struct NormaliseVectors {
   HWY_INLINE V operator()(D d, V x, V gamma, V beta) const {
     return Fma(d, Fma(d, kHasCentre ? hn::Sub(x, centre) : x, rstd, offset), gamma, beta);
   }
-  // Normalises as many columns as a pair has. kStream: with non-temporal stores; y must be aligned to a whole vector.
+  // Normalises as many columns as a pair has. kStream: with non-temporal stores; y must be aligned to a cache line.
   template <bool kStream, class T>
   HWY_INLINE void NormalisePair(D d, const T* x, const PairOf<V>& gamma, const PairOf<V>& beta, T* y) const {
     const auto from = LoadPair(d, x);
@@ -48,7 +48,7 @@ HWY_INLINE bool AnyCentre(const A* centres) {
 }
 
 // Columns [from, to) of a block, where to - from is a multiple of kNormaliseStep. kStream: with non-temporal stores; y
-// must be aligned to a whole vector.
+// must be aligned to a cache line.
 inline constexpr size_t kNormaliseStep = 2 * hn::MaxLanes(DF32());
 
 template <bool kHasCentre, bool kStream, class A, class T>
@@ -96,7 +96,7 @@ template <class T>
 HWY_NOINLINE void CopyColumns(const NormaliseRows<T>& normalised, size_t i, size_t from, size_t n) {
   const T* x = normalised.x.at(i) + from;
   T* to = normalised.copy.at(i) + from;
-  if (normalised.stream_copy && IsAlignedToVector(to)) return StreamCopyBytes(x, to, n * sizeof(T));
+  if (normalised.stream_copy && FillsLines(to, n)) return StreamCopyBytes(x, to, n * sizeof(T));
   std::memcpy(to, x, n * sizeof(T));
 }
 
@@ -109,7 +109,7 @@ HWY_NOINLINE void NormaliseRowsFrom(const NormaliseRows<T>& normalised, size_t i
     const T* x = normalised.x.at(i);
     T* y = normalised.y.at(i);
     const NormScalars<Arithmetic<T>> scalars = normalised.scalars->of(normalised.first + i);
-    NormaliseColumns<true>(normalised.stream && IsAlignedToVector(y), scalars, x, normalised.affine, 0, whole, y);
+    NormaliseColumns<true>(normalised.stream && FillsLines(y, n), scalars, x, normalised.affine, 0, whole, y);
     if (whole != n) NormaliseTail(scalars, x, normalised.affine, n, y);
   }
 }
@@ -123,7 +123,7 @@ void NormaliseRowsOf(const NormaliseRows<T>& normalised) {
 inline constexpr bool kNormalisesBesideSums = HWY_NATIVE_FMA && hn::MaxLanes(DF64()) >= 4;
 
 // Normalises n columns of one row and sums as many of another, alternately, a few columns at a time. kColumns, before:
-// see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a whole vector.
+// see LaneSums::AddBeside(). kStream: with non-temporal stores; y must be aligned to a cache line.
 template <bool kHasCentre, bool kCentred, bool kStream, size_t kColumns, bool kPart, class A, class T, class Before>
 HWY_INLINE void NormaliseBesideSums(const NormScalars<A>& scalars, const T* x, const Affine<A>& affine, size_t n, T* y,
                                     const T* summed_x, const Before& before, LaneSums<T>& sums) {
@@ -205,7 +205,7 @@ template <class T, bool kCentred>
 EVENORM_INLINE_LOOP LaneSums<T> NormaliseAndSumRow(const NormaliseRows<T>& normalised, const SumRows<T>& summed,
                                                    size_t i) {
   T* y = normalised.y.at(i);
-  const bool stream = normalised.stream && IsAlignedToVector(y);
+  const bool stream = normalised.stream && FillsLines(y, summed.n);
   LaneSums<T> sums;
   if (!kNormalisesBesideSums || stream || normalised.copy.first != nullptr) {
     NormaliseAndSumInSteps<T, kCentred>(normalised, summed, i, stream, sums);

@@ -40,7 +40,7 @@ HWY_INLINE void AddScaled(B scale, const X* x, const X* r, size_t n, X* to) {
 
 template <class T>
 void AddRows(Arithmetic<T> scale, const T* x, const T* r, size_t n, T* to, bool stream) {
-  stream&& IsAlignedToVector(to) ? AddScaled<true>(scale, x, r, n, to) : AddScaled<false>(scale, x, r, n, to);
+  stream&& FillsLines(to, n) ? AddScaled<true>(scale, x, r, n, to) : AddScaled<false>(scale, x, r, n, to);
 }
 
 template <class A>
@@ -52,7 +52,7 @@ void FillColumns(A value, size_t n, A* to) {
   for (; i < n; ++i) to[i] = value;
 }
 
-// Copies with non-temporal stores, except for a last incomplete vector. `to` must be aligned to a whole vector.
+// Copies with non-temporal stores, except for a last incomplete vector. `to` must be aligned to a cache line.
 inline void StreamCopyBytes(const void* from, void* to, size_t bytes) {
   const hn::ScalableTag<uint8_t> d;
   const auto* source = static_cast<const uint8_t*>(from);
