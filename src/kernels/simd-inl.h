@@ -177,17 +177,13 @@ template <class T>
 inline constexpr bool kByMasks = HWY_TARGET == HWY_AVX3 && (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>);
 
 // Whole elements in a word, for targets without masks: the first 8 bytes at p, or as many as there are, with 0 after
-// them. Half of a word may be read or written twice. A library's function would take as long as a short row.
-template <class Half>
-HWY_INLINE uint64_t LoadHalves(const char* p, size_t bytes) {
-  const size_t second = bytes - sizeof(Half);
-  const auto load = [&](size_t at) { return uint64_t{load_one(reinterpret_cast<const Half*>(p + at))}; };
-  return load(0) | load(second) << 8 * second;
-}
+// them. Some may be read or written twice. A library's function would take as long as a short row.
 HWY_INLINE uint64_t LoadWord(const void* place, size_t bytes) {
   const char* p = static_cast<const char*>(place);
+  const auto half = [&](size_t at) { return uint64_t{load_one(reinterpret_cast<const uint32_t*>(p + at))}; };
   if (bytes >= 8) return load_one(reinterpret_cast<const uint64_t*>(p));
-  return bytes >= 4 ? LoadHalves<uint32_t>(p, bytes) : bytes != 0 ? LoadHalves<uint16_t>(p, bytes) : 0;
+  if (bytes >= 4) return half(0) | half(bytes - 4) << 8 * (bytes - 4);
+  return bytes == 0 ? uint16_t{0} : load_one(reinterpret_cast<const uint16_t*>(p));
 }
 HWY_INLINE void StoreWord(uint64_t word, size_t bytes, void* place) {
   char* p = static_cast<char*>(place);
