@@ -421,6 +421,20 @@ def laid_out(shape):
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("axes", [1, 2])
+def test_gradients_have_the_same_bits_in_any_layout(axes, name):
+    shape = (4, 8, 6, 40)  # large enough for kept statistics
+    weight = torch.randn(shape[-axes:], requires_grad=True)
+    for x, dy in itertools.product(laid_out(shape), laid_out(shape)):
+        gradients = []
+        for one in (x, x.contiguous()):
+            one.requires_grad_()
+            y = getattr(evenorm.torch, name)(one, shape[-axes:], weight, eps=1e-5)
+            gradients.append(torch.autograd.grad(y, (one, weight), dy if one is x else dy.contiguous()))
+        assert_same_bits(*gradients)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_strides_match_pytorchs(rank, dtype, name):
