@@ -74,8 +74,10 @@ def past_overrides(question: Callable[..., Any]) -> Callable[..., Any]:
 
 def has_overrides(*tensors: object) -> bool:
     """True if the class of any of the tensors has its own __torch_function__."""
-    return not is_compiling() and any(
-        isinstance(t, Tensor) and _override(type(t)) not in _NO_OVERRIDES for t in tensors
+    return (
+        not is_compiling()
+        and has_torch_function(tensors)
+        and any(isinstance(t, Tensor) and _override(type(t)) not in _NO_OVERRIDES for t in tensors)
     )
 
 

@@ -24,7 +24,7 @@ from torch.nn.utils import parametrize
 from ._functions import has_overrides, layer_norm, rms_norm
 from ._groups import group_norm
 from ._results import in_order_of
-from ._tracing import Module
+from ._tracing import Module, sizes_of
 
 WEIGHTS = ("weight", "scale", "gamma", "gain", "g", "w", "a_2", "alpha")
 BIASES = ("bias", "shift", "beta", "offset", "b", "b_2")
@@ -80,18 +80,23 @@ class Recipe:
 
     def tensors(self, module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
         """Returns the module's weight and bias."""
-        weight = None if self.weight is None else getattr(module, self.weight)
-        return weight, None if self.bias is None else getattr(module, self.bias)
+        own = module._parameters  # getattr() would find them through an AttributeError, which takes longer than a row
+        weight, bias = (
+            None if name is None else own[name] if name in own else getattr(module, name)  # noqa: SIM401
+            for name in (self.weight, self.bias)
+        )
+        return weight, bias
 
     def shape(self, module: nn.Module) -> tuple[int, ...] | None:
         """Returns the shape of one row, or the number of channels, if the module determines it."""
         if self.cols is not None:
             return (self.cols,)
-        if self.weight is None:
+        weight, _ = self.tensors(module)
+        if weight is None:
             shape = getattr(module, "normalized_shape", None)
             sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
             return sizes if all(isinstance(size, Integral) for size in sizes) and math.prod(sizes) > 1 else None
-        sizes = tuple([int(size) for size in getattr(module, self.weight).shape])  # tensors under torch.jit.trace
+        sizes = tuple(sizes_of(weight))
         if len(sizes) != 1 or sizes == (1,):
             long = tuple(size for size in sizes if size != 1)
             sizes = long if len(long) < 2 else sizes  # (C, 1, 1) broadcasts over the rows of images
@@ -128,7 +133,7 @@ class Recipe:
             x = x if x.requires_grad else x.clone()  # it is saved, and hand-written norms let it change in place
         if axis == GROUPS:
             y = group_norm(x, self.groups_of(module, x.shape[1]), weight, bias, eps)
-            return _in_order(order, x, y, axis)
+            return _in_order(order, x, y)
         rows = x.movedim(FIRST, -1) if axis == FIRST else x
         shape = self.shape(module) or (int(rows.shape[-1]),)
         if self.kind == "rms":
@@ -136,7 +141,10 @@ class Recipe:
         else:
             assert eps is not None  # layer norm has no default eps
             y = layer_norm(rows, shape, weight, bias, eps)
-        return _in_order(order, x, y.movedim(-1, FIRST) if axis == FIRST else y, axis)
+        if order == "rows":
+            y = y.contiguous()
+        y = y.movedim(-1, FIRST) if axis == FIRST else y
+        return y if order == "rows" else _in_order(order, x, y)
 
     def axis(self, module: nn.Module, x: object) -> tuple[int, str] | None:
         """Returns the place of x's rows and y's memory order, or None if evenorm is not known to agree with the module
@@ -188,7 +196,7 @@ def _of_axes(of: str, counts: Sequence[int]) -> str:
 
 
 def _children_are_identities(module: nn.Module) -> bool:
-    return all(
+    return not module._modules or all(
         child is None or (type(child) is nn.Identity and not child._forward_hooks and not child._forward_pre_hooks)
         for child in module._modules.values()
     )
@@ -199,15 +207,13 @@ def _children_are_identities(module: nn.Module) -> bool:
 ORDERS = ("x", "format", "axes", "rows")
 
 
-def _in_order(order: str, x: Tensor, y: Tensor, axis: int) -> Tensor:
-    if order == "axes" or x.dim() == 1 or (order != "rows" and x.is_contiguous()):
+def _in_order(order: str, x: Tensor, y: Tensor) -> Tensor:
+    if order == "axes" or x.dim() == 1 or x.is_contiguous():
         return y.contiguous()
     if order == "format":
         formats = {4: torch.channels_last, 5: torch.channels_last_3d}
         keeps = x.dim() in formats and x.is_contiguous(memory_format=formats[x.dim()])
         return y.contiguous(memory_format=formats[x.dim()] if keeps else torch.contiguous_format)
-    if order == "rows":
-        return y.movedim(FIRST, -1).contiguous().movedim(-1, FIRST) if axis == FIRST else y.contiguous()
     return y if x.stride() == y.stride() else in_order_of(x, y)
 
 
