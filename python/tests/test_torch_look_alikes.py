@@ -129,6 +129,32 @@ def test_look_alikes_call_evenorm(norm_calls):
         y.sum().backward()  # hand-written norms do not save an x without a gradient
 
 
+class ChannelsFirst(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class CallsByHand(type(made(lambda m, x: layer_xhat(x) * m.weight + m.bias, look_alikes.PlainSubclass))):
+    def forward(self, x):
+        return super().forward(x)
+
+
+def test_a_forward_that_calls_torch_nn_s_by_super_calls_evenorm_s(norm_calls):
+    plain, module = (randomised(ChannelsFirst(C)) for _ in range(2))
+    assert et.convert(module).replaced and type(module).forward is ChannelsFirst.forward
+    norm_calls.clear()
+    for x in (torch.randn(2, C, 3, 5), torch.randn(2, C, 3, 5).to(memory_format=torch.channels_last)):
+        y = module(x)
+        assert torch.equal(y, et.layer_norm(x, (C,), module.weight, module.bias, module.eps, dim=1))
+        assert y.stride() == plain(x).stride()
+    assert not norm_calls  # without a recipe's checks
+    by_hand = randomised(CallsByHand())
+    assert et.convert(by_hand).replaced
+    norm_calls.clear()
+    by_hand(torch.randn(3, C))
+    assert norm_calls
+
+
 def test_own_forward_runs_on_inputs_that_were_not_tried():
     module = randomised(NarrowRMSNorm())
     et.convert(module)

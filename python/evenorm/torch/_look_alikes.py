@@ -21,6 +21,7 @@ from torch.compiler import is_compiling
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
+from ._exporters import OWN
 from ._functions import has_overrides, layer_norm, rms_norm
 from ._groups import group_norm
 from ._results import in_order_of
@@ -261,14 +262,23 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
             return (function, arguments, *rest)
         return (restore, (cls, recipe), *rest)
 
-    body = {
-        "forward": forward,
+    body: dict[str, Any] = {
         "__reduce_ex__": reduce,
         "__module__": cls.__module__,
         "_is_quantizable": True,  # static quantization knows the operations of cls's forward
         "evenorm_recipe": recipe,
     }
-    return type(f"Evenorm{cls.__name__}", (Module, cls), body)
+    base = next((base for base in OWN if issubclass(cls, base)), None)
+    if base is not None and _reaches(cls, base):
+        return type(f"Evenorm{cls.__name__}", (cls, OWN[base]), body)
+    return type(f"Evenorm{cls.__name__}", (cls, Module), {"forward": forward, **body})
+
+
+def _reaches(cls: type[nn.Module], base: type[nn.Module]) -> bool:
+    """True if cls's forward is that of base or calls it by super(). It then reaches evenorm's class in the place of base,
+    and the layouts and conversions around it stay, without a recipe's checks at each call."""
+    own = [vars(one)["forward"] for one in cls.__mro__[: cls.__mro__.index(base)] if "forward" in vars(one)]
+    return all({"super", "forward"} <= {*getattr(getattr(one, "__code__", None), "co_names", ())} for one in own)
 
 
 def restore(cls: type[nn.Module], recipe: Recipe) -> nn.Module:

@@ -41,5 +41,5 @@ def _original(module: nn.Module) -> type[nn.Module] | str | None:
         return f"torch.nn's has no dim={module.dim}"
     if not recipe and getattr(module, "_has_bias", False) and module.bias is not None:
         return "torch.nn's has no bias"
-    old = own.__bases__[-1] if recipe else PYTORCHS[own]
+    old = own.__bases__[0] if recipe else PYTORCHS[own]
     return old if own is type(module) else parametrized_as(type(module), old)
