@@ -46,7 +46,7 @@ std::string plan_text(const ForwardPlan& plan) {
 std::string plan_text(const GradientPlan& plan) {
   std::string result(name(plan.route));
   if (plan.may_take_two_steps) result += ", two steps with threads";
-  if (plan.rows.together) result += ", short rows together";
+  if (plan.rows.together) result += plan.rows.narrow ? ", short rows by eights" : ", short rows together";
   if (plan.rows.aside) result += ", dx aside";
   if (plan.cache.stream_dx) result += ", dx streamed";
   if (plan.cache.prefetch) result += ", x and dy prefetched";

@@ -16,9 +16,9 @@ namespace {
 
 using enum DType;
 
-constexpr Caches kCaches{std::size_t{1} << 20U, std::size_t{32} << 20U};
+constexpr Caches kCaches{.first = 32U << 10U, .second = 1U << 20U, .last = 32U << 20U};
 constexpr std::int64_t kRows = 64;
-constexpr std::int64_t kCols[] = {1, 32, 128, 129, 768, 1024, 1025, 2048, 5000, 16384, 16385, 100000, 1 << 20};
+constexpr std::int64_t kCols[] = {1, 32, 128, 129, 256, 768, 1024, 1025, 2048, 5000, 16384, 16385, 100000, 1 << 20};
 
 enum class Layout : unsigned char { dense, gathered, side_by_side };
 enum class Form : unsigned char { plain, residual, quantised };
@@ -132,7 +132,8 @@ TEST(Caches, PrefetchingStartsBeyondTheSecondLevel) {
 }
 
 TEST(Caches, AreFound) {
-  EXPECT_GT(caches().second, 0u);
+  EXPECT_GT(caches().first, 0u);
+  EXPECT_GT(caches().second, caches().first);
   EXPECT_GE(caches().last, caches().second);
 }
 
