@@ -105,9 +105,12 @@ HWY_INLINE hn::Vec<hn::Rebind<BitsOf<T>, D>> ToElements(D, hn::Vec<D> v) {
 }
 
 // Loads and stores Lanes(d) elements at p.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const hn::TFromD<D>* p) {
+  return hn::LoadU(d, p);
+}
 template <class D, class T>
-HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const T* p) {
-  if constexpr (std::is_same_v<T, hn::TFromD<D>>) return hn::LoadU(d, p);
+requires(sizeof(T) == 2) HWY_INLINE hn::Vec<D> LoadArithmetic(D d, const T* p) {
   if constexpr (std::is_same_v<T, float16> && !kHardwareF16) return hn::Set(d, F32FromF16Bits(load_one(p).bits));
 #if HWY_TARGET == HWY_AVX3
   if constexpr (std::is_same_v<T, bfloat16> && hn::MaxLanes(D()) == 8) {
@@ -217,8 +220,6 @@ template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, size_t n) {
   if constexpr (hn::MaxLanes(D()) == 1) {
     return n != 0 ? LoadArithmetic(d, p) : hn::Zero(d);
-  } else if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
-    return hn::MaskedLoad(hn::FirstN(d, n), d, p);
   } else {
     return FromElements<T>(d, LoadFirstBits(hn::Rebind<BitsOf<T>, D>(), p, n));
   }
@@ -228,8 +229,6 @@ HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, T* p, size_t n) {
   const hn::Rebind<BitsOf<T>, D> bits;
   if constexpr (hn::MaxLanes(D()) == 1) {
     if (n != 0) StoreArithmetic(v, d, p);
-  } else if constexpr (kHasMasks<T> && std::is_same_v<T, hn::TFromD<D>>) {
-    hn::BlendedStore(v, hn::FirstN(d, n), d, p);
   } else if constexpr (kHasMasks<T>) {
     hn::BlendedStore(ToElements<T>(d, v), hn::FirstN(bits, n), bits, reinterpret_cast<BitsOf<T>*>(p));
   } else {
