@@ -84,9 +84,7 @@ class DxWriter {
       if constexpr (kWide) {
         kernel(wide, found, scalars, to, chain(to), false);
       } else {
-        double chains[2 * kRarePiece];
-        const auto chain = to.are_wanted() ? Chain::whole : Chain::none;
-        kernel(wide, found, scalars, {chains, chains + kRarePiece, to.sums}, chain, false);
+        kernel(wide, found, scalars, {nullptr, nullptr, to.sums}, to.are_wanted() ? Chain::whole : Chain::none, false);
       }
       if (!task_.dx) return;
       if (!has_means) std::fill_n(found, wide.n, std::numeric_limits<double>::quiet_NaN());

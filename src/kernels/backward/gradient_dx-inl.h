@@ -144,7 +144,7 @@ HWY_INLINE bool DxOfSpan(const GradientPiece<T>& piece, T* dx, const DxScalars<A
     if (chain == Chain::middle || chain == Chain::end) part.LoadChains(columns);
     part.template Row<kStream>(x, dy, dx, row, watch);
     if (chain == Chain::begin || chain == Chain::middle) part.StoreChains(columns);
-    if (chain == Chain::end) part.AddTo(columns.sums);
+    if (chain == Chain::end || chain == Chain::whole) part.AddTo(columns.sums);
   }
   return AllFinite<A>(watch);
 }
@@ -173,11 +173,8 @@ HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const DxScalars<A>
   if (chain == Chain::none) return DxOfRowIn<T, Chain::none>(piece, dx, scalars, columns, stream);
   if (chain == Chain::begin) return DxOfRowIn<T, Chain::begin>(piece, dx, scalars, columns, stream);
   if (chain == Chain::middle) return DxOfRowIn<T, Chain::middle>(piece, dx, scalars, columns, stream);
-  if (chain == Chain::whole) {  // too seldom for code of its own
-    std::fill_n(columns.dgamma_chain, piece.n, A{0});
-    std::fill_n(columns.dbeta_chain, piece.n, A{0});
-  }
-  return DxOfRowIn<T, Chain::end>(piece, dx, scalars, columns, stream);
+  if (chain == Chain::end) return DxOfRowIn<T, Chain::end>(piece, dx, scalars, columns, stream);
+  return DxOfRowIn<T, Chain::whole>(piece, dx, scalars, columns, stream);
 }
 
 template <class T>
