@@ -19,6 +19,7 @@ GRID = [
 ]  # fmt: skip
 SHORT = [(512, 32), (512, 64), (512, 128), (65536, 64), (65536, 128)]
 ODD_GRADIENTS = [(60000, 32), (20, 100000), (700, 768)]
+OFF_GRID_WIDTHS = [cols for cols in range(17, 1101) if cols % 16]  # of those that are drawn
 OFF_GRID = [  # widths not divisible by 16; all_points adds drawn ones
     (4096, 72), (3000, 100), (3000, 200), (4096, 257), (3000, 300), (2000, 500), (4096, 1000), (600, 1500),
 ]  # fmt: skip
@@ -86,8 +87,7 @@ def sized(form: str, kind: str, dtype: str, sizes, data: str = "normal") -> list
 
 def drawn(seed: int) -> list[tuple[int, int]]:
     """Three sizes off the grid, of about 2^20 elements. Equal seeds draw equal sizes."""
-    widths = random.Random(seed).sample([cols for cols in range(17, 1101) if cols % 16], 3)
-    return [(round(2**20 / cols), cols) for cols in widths]
+    return [(round(2**20 / cols), cols) for cols in random.Random(seed).sample(OFF_GRID_WIDTHS, 3)]
 
 
 def all_points(seed: int) -> list[Point]:

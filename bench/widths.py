@@ -18,7 +18,7 @@ import tempfile
 import time
 
 import numpy as np
-from points import ROOT
+from points import OFF_GRID_WIDTHS, ROOT
 from report import markdown
 
 ELEMENTS, STEP = 1 << 16, 16
@@ -78,8 +78,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=31)
     arguments = parser.parse_args()
-    widths = [width for width in range(17, 1101) if width % STEP]
-    sample = sorted(random.Random(arguments.seed).sample(widths, arguments.count))
+    sample = sorted(random.Random(arguments.seed).sample(OFF_GRID_WIDTHS, arguments.count))
     with tempfile.TemporaryDirectory() as folder:
         libraries = {target: library_for(target, arguments.library, folder) for target in arguments.targets}
     columns = [(target, *of) for of in PASSES for target in libraries]
