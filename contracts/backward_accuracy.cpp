@@ -83,7 +83,7 @@ GradientLimits gradient_limits(const Operation& op) {
   }
   // The term of xhat_i takes the most: the sum of g d and k2, and both fmas; in layer norm also x - mean, twice.
   const int roundings = (op.kind == Kind::layer ? 10 : 8) + added;
-  return {roundings + kOfStatistics, 8 + kOfStatistics, 4 + kOfStatistics};
+  return {roundings + kOfStatistics, 9 + kOfStatistics, 5 + kOfStatistics};
 }
 
 void GradientErrors::include(const GradientErrors& other) {

@@ -205,7 +205,8 @@ void run_in_pieces(Target target, const Backward& backward, std::size_t amount) 
     return cut(p.cols, internal::kBlock * (1 + amount % 3),
                [&](std::size_t first, std::size_t count) { internal::run_columns(kernels, p, plan, first, count); });
   }
-  const std::size_t run = std::size_t{1} << amount % 4, slot = internal::sums_bytes(p, p.cols) / sizeof(double);
+  const std::size_t run = std::size_t{1} << amount % 4,
+                    slot = internal::sums_bytes(p.cols, plan.chain_length) / sizeof(double);
   std::vector<double> slots(blocks * slot);
   cut(blocks, run, [&](std::size_t first, std::size_t count) {
     internal::run_row_blocks(kernels, p, plan, first, count, slots.data() + first * slot);

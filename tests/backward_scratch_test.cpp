@@ -89,15 +89,15 @@ TEST(Contract_GradientsScratch, IsZeroIfNothingIsSummed) {
   EXPECT_EQ(scratch_bytes(Description(op, 4096).backward), 0u);
 }
 
-// Sums and their chains, and a cache line for alignment: 96 rows of a 16-bit type, 4 x 10922 of f32.
+// Sums and their chains, and a cache line for alignment: 128 rows of a 16-bit type, 4 x 8192 of f32.
 TEST(Contract_GradientsScratch, IsNoMoreThanSumsThatFillIt) {
   const auto bytes_of = [](DType dtype, std::int64_t rows, std::size_t cols) {
     return scratch_bytes(Description(same_type_backward(Kind::layer, dtype, cols), rows).backward);
   };
-  EXPECT_EQ(bytes_of(DType::bf16, 96, 65536), (std::size_t{3} << 19U) + 64);
-  EXPECT_EQ(bytes_of(DType::f32, 4, 10920), (std::size_t{256} << 10U) + 64);
-  EXPECT_EQ(bytes_of(DType::f32, 4, 10912), (std::size_t{256} << 10U) - 192);
-  EXPECT_LT(bytes_of(DType::f32, 4, 10928), std::size_t{1} << 10U);
+  EXPECT_EQ(bytes_of(DType::bf16, 128, 65536), (std::size_t{1} << 21U) + 64);
+  EXPECT_EQ(bytes_of(DType::f32, 4, 8192), (std::size_t{256} << 10U) + 64);
+  EXPECT_EQ(bytes_of(DType::f32, 4, 8191), (std::size_t{256} << 10U) + 48);
+  EXPECT_LT(bytes_of(DType::f32, 4, 8193), std::size_t{1} << 10U);
 }
 
 // Runs with exactly the requested scratch, `odd` bytes after a cache line, between guards.

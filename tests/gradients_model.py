@@ -134,15 +134,17 @@ def row_blocks(shape, itemsize):
 def row_block_sums(rows, arithmetic):
     """Items 2 and 3: dgamma and dbeta of the rows of a block, f64, (2, n)."""
     sums = np.zeros((2, len(rows[0].dx)))
-    for first in range(0, len(rows), 4):
-        chain = None
-        for row in rows[first : first + 4]:
-            dy, xhat = row.steps.dy, row.xhat
+    for first in range(0, len(rows), 8):
+        chains = [None, None]
+        for i, row in enumerate(rows[first : first + 8]):
+            dy, xhat, chain = row.steps.dy, row.xhat, chains[i // 4]
             if row.rare and arithmetic == F32:
                 sums += row.rare_terms()
             else:
-                chain = (fma(dy, xhat, chain[0]), chain[1] + dy) if chain else (dy * xhat, dy)
-        sums = sums if chain is None else sums + np.array(chain)
+                chains[i // 4] = (fma(dy, xhat, chain[0]), chain[1] + dy) if chain else (dy * xhat, dy)
+        known = [np.array(chain) for chain in chains if chain is not None]
+        for chain in [known[0] + known[1]] if arithmetic == F32 and len(known) == 2 else known:
+            sums = sums + chain
     if arithmetic == F32 and not np.isfinite(sums).all():
         again = np.zeros_like(sums)
         for row in rows:

@@ -14,7 +14,7 @@ namespace evenorm::internal {
 // Some columns of a row block, and what is wanted of them: their sums over rows and dx, or only one of these.
 template <class A>
 struct BackwardTask {
-  RowBlock block;
+  RowBlock<A> block;
   ColumnRange range;
   GradientColumns<A> columns;  // from the first of the range on
   bool dx;
@@ -28,25 +28,21 @@ class DxWriter {
   static constexpr bool kWide = std::is_same_v<A, double>;
 
   DxWriter(BackwardRows<T>& rows, std::size_t row, const GradientScalars& s, const BackwardTask<A>& task)
-      : rows_(rows), row_(row), s_(s), task_(task) {
+      : rows_(rows), row_(row), s_(s), task_(task), columns_(task.block.chains_of(row, task.columns)) {
     store_dx_scalars(s, scalars_);
   }
 
   void run() { s_.rare == Rare::row ? run_rare() : run_usual(); }
 
  private:
-  Chain chain(const GradientColumns<A>& columns) const {
-    return columns.are_wanted() ? task_.block.chain(row_) : Chain::none;
-  }
-
   void run_usual() {
     const bool stream = rows_.plan.stream && !rows_.plan.aside;
     const auto run_piece = [&](const GradientPiece<T>& piece, std::size_t col) {
       const Part part{row_, 1, col, piece.n};
-      T* const memory = rows_.scratch.dx;
-      T* const dx = rows_.plan.aside ? memory : rows_.dx.at(part, EvenRows<T>{memory}).first;
-      const bool finite = rows_.kernels.template of<T>().dx_of_piece(
-          piece, dx, scalars_, from_column(task_.columns, col - task_.range.first), chain(task_.columns), stream);
+      T* const dx = rows_.plan.aside ? rows_.scratch.dx : rows_.dx.at(part, EvenRows<T>{rows_.scratch.dx}).first;
+      const bool finite = rows_.kernels.template of<T>().dx_of_row(piece, dx, scalars_.of(0),
+                                                                   from_column(columns_, col - task_.range.first),
+                                                                   task_.block.chain(row_, columns_), stream);
       if (!task_.dx) return;
       if (finite && s_.rare == Rare::nothing) return deliver(part, dx);
       run_wide({col, col + piece.n}, {});
@@ -54,18 +50,16 @@ class DxWriter {
     rows_.for_pieces(row_, task_.range, Weights::gamma, rows_.plan.columns, run_piece);
   }
 
-  // Chains of f32 may begin or end with such a row, which is not in them.
   void run_rare() {
-    const GradientColumns<A>& to = task_.columns;
-    const std::size_t n = !kWide && to.are_wanted() ? task_.range.end - task_.range.first : 0;
-    if (task_.block.begins_chain(row_)) {
-      std::fill_n(to.dgamma_chain, n, A{0});
-      std::fill_n(to.dbeta_chain, n, A{0});
-    }
-    run_wide(task_.range, to);
-    for (std::size_t i = 0; task_.block.ends_chain(row_) && i < n; ++i) {
-      to.sums.dgamma[i] += static_cast<double>(to.dgamma_chain[i]);
-      to.sums.dbeta[i] += static_cast<double>(to.dbeta_chain[i]);
+    run_wide(task_.range, columns_);
+    if (kWide || !columns_.are_wanted()) return;
+    T* const zeros = rows_.scratch.x;  // what the row is in the chains
+    std::fill_n(zeros, rows_.scratch.kPiece, T{});
+    const std::size_t end = task_.range.end - task_.range.first;
+    for (std::size_t c = 0, n; c < end; c += n) {
+      n = std::min(rows_.scratch.kPiece, end - c);
+      rows_.kernels.template of<T>().dx_of_row({zeros, zeros, kConstantBlock<A, 1>.data(), n}, rows_.scratch.dx, {},
+                                               from_column(columns_, c), task_.block.chain(row_, columns_), false);
     }
   }
 
@@ -74,7 +68,7 @@ class DxWriter {
     DxScalarsOfRows<double> scalars;
     const bool has_means = store_dx_scalars(s_, scalars);
     const double factor = std::ldexp(1.0, -s_.exponent);
-    const auto kernel = rows_.kernels.template of<double>().dx_of_piece;
+    const auto kernel = rows_.kernels.template of<double>().dx_of_row;
     Convert* const to_arithmetic = rows_.kernels.convert[index_of(DType::f64)][index_of(dtype_of<A>)];
     Convert* const narrow = rows_.kernels.convert[index_of(dtype_of<A>)][index_of(dtype_of<T>)];
     const auto run_piece = [&](const GradientPiece<double>& wide, const GradientPiece<T>& piece, std::size_t col) {
@@ -82,9 +76,10 @@ class DxWriter {
       A rounded[kRarePiece];
       const GradientColumns<A> to = from_column(columns, col - range.first);
       if constexpr (kWide) {
-        kernel(wide, found, scalars, to, chain(to), false);
+        kernel(wide, found, scalars.of(0), to, task_.block.chain(row_, to), false);
       } else {
-        kernel(wide, found, scalars, {nullptr, nullptr, to.sums}, to.are_wanted() ? Chain::whole : Chain::none, false);
+        kernel(wide, found, scalars.of(0), {nullptr, nullptr, to.sums}, to.are_wanted() ? Chain::whole : Chain::none,
+               false);
       }
       if (!task_.dx) return;
       if (!has_means) std::fill_n(found, wide.n, std::numeric_limits<double>::quiet_NaN());
@@ -104,7 +99,8 @@ class DxWriter {
     Convert* widen = rows_.kernels.convert[index_of(dtype_of<T>)][index_of(dtype_of<A>)];
     widen(piece.x, x, piece.n);
     widen(piece.dy, dy, piece.n);
-    rows_.kernels.template of<A>().dx_of_piece({x, dy, piece.gamma, piece.n}, values, scalars_, {}, Chain::none, false);
+    rows_.kernels.template of<A>().dx_of_row({x, dy, piece.gamma, piece.n}, values, scalars_.of(0), {}, Chain::none,
+                                             false);
     for (std::size_t i = 0; i < piece.n; ++i) {
       if (std::isfinite(values[i])) dx[i] = values[i];
     }
@@ -126,6 +122,7 @@ class DxWriter {
   const std::size_t row_;
   const GradientScalars& s_;
   const BackwardTask<A>& task_;
+  const GradientColumns<A> columns_;
   DxScalarsOfRows<A> scalars_;
 };
 

@@ -28,23 +28,20 @@ inline double usable_rstd(const GradientProblem& p, double rstd) {
   return p.kind == Kind::layer && p.whole_cols == 1 && rstd == rstd ? 0 : rstd;
 }
 
-// True if a given row of f64 has to be found anew, because its mean has no low part, or because it is rare. If it is
-// given as the forward pass found it, that changes no bit.
-template <class A>
-bool lacks_digits(double mean, double rstd) {
-  return std::is_same_v<A, double> && (needs_low(mean, rstd) || is_rare_rstd<A>(rstd));
-}
-
-// Loads the statistics that are given. Returns false if there are none, or if a row among them lacks digits.
+// Loads the statistics that are given. Returns false if there are none, or if an f64 row among them has to be found
+// anew, because a given mean has no low part, or because the row is rare. What is found has the same bits.
 template <class A>
 bool load_statistics(const GradientProblem& p, std::size_t first, std::size_t count, double* means, double* rstds) {
   if (p.rstd.data == nullptr) return false;
   std::fill_n(means, count, 0.0);
   if (p.kind == Kind::layer) load_numbers(p.mean, first, count, means);
   load_numbers(p.rstd, first, count, rstds);
-  bool all = true;
-  for (std::size_t i = 0; i < count; ++i) all = all && !lacks_digits<A>(means[i], rstds[i]);
-  return all;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool may_lack_digits = needs_low(means[i], rstds[i]) || is_rare_rstd<A>(rstds[i]);
+    if (std::is_same_v<A, double> && may_lack_digits) return false;
+    rstds[i] = usable_rstd(p, rstds[i]);
+  }
+  return true;
 }
 
 // The statistics of a row of f64, whose moments are known. A row over several processes cannot be scaled.
@@ -92,33 +89,31 @@ void find_statistics(BackwardRows<T>& rows, std::size_t row, GradientScalars& s)
     if constexpr (std::is_same_v<A, double>) return set_wide_statistics(rows, row, group, s);
     const bool are_finite = std::isfinite(group.mean[0]) && std::isfinite(group.m2[0]);
     s.mean = are_finite ? group.mean[0] : std::numeric_limits<double>::quiet_NaN();
-    s.rstd = are_finite ? group.rstd[0] : s.mean;
+    s.rstd = are_finite ? usable_rstd(p, group.rstd[0]) : s.mean;
   }
-  s.rstd = usable_rstd(p, s.rstd);
   if (is_rare_rstd<A>(s.rstd)) s.rare = Rare::row;
 }
 
 // Those of evenly spaced short rows of type T: given, of up to kMaxShortRows (f64: kMaxGroup), or found, of up to
-// kMaxGroup. Returns false if one may be rare.
+// kMaxGroup. Returns false if one of them may be rare, needs a second pass, or is given and has to be found anew.
 template <class T>
 bool find_short_statistics(const BackwardRows<T>& rows, std::size_t first, std::size_t count, RowStatistics& to) {
   using A = Arithmetic<T>;
   const GradientProblem& p = rows.p;
   std::fill_n(to.mean_lo, count, 0.0);
-  if (!load_statistics<A>(p, first, count, to.mean, to.rstd)) {
-    RowGroup<A> group;
-    const EvenRows<const T> x = rows.x.at({first, count, 0, p.cols}, EvenRows<const T>{});
-    rows.kernels.template of<T>().sum_rows[index_of(p.kind)]({x, count, p.cols, &group, 0, 0});
-    finish_group<T>(rows.kernels, group, count, p.cols, p.eps, rows.is_centred(), x);
-    if (group.any_flag(count)) return false;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (p.rstd.data != nullptr && !lacks_digits<A>(to.mean[i], to.rstd[i])) continue;
-      if (rows.kWide && is_rare_rstd<A>(group.rstd[i])) return false;
-      to.mean[i] = group.mean[i], to.rstd[i] = group.rstd[i];
-      if (rows.kWide && needs_low(to.mean[i], to.rstd[i])) to.mean_lo[i] = group.mean_lo[i];
-    }
+  if (p.rstd.data != nullptr) return load_statistics<A>(p, first, count, to.mean, to.rstd);
+  RowGroup<A> group;
+  const EvenRows<const T> x = rows.x.at({first, count, 0, p.cols}, EvenRows<const T>{});
+  rows.kernels.template of<T>().sum_rows[index_of(p.kind)]({x, count, p.cols, &group, 0, 0});
+  group.clear_from(count);
+  const bool second_pass = rows.kernels.template in<A>().finish_sums(group, count, p.cols, p.eps, rows.is_centred());
+  if (second_pass || group.any_flag(count)) return false;
+  std::copy_n(group.mean, count, to.mean);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (rows.kWide && is_rare_rstd<A>(group.rstd[i])) return false;
+    if (rows.kWide && needs_low(group.mean[i], group.rstd[i])) to.mean_lo[i] = group.mean_lo[i];
+    to.rstd[i] = usable_rstd(p, group.rstd[i]);
   }
-  for (std::size_t i = 0; i < count; ++i) to.rstd[i] = usable_rstd(p, to.rstd[i]);
   return true;
 }
 

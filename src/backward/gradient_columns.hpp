@@ -8,11 +8,12 @@
 
 namespace evenorm::internal {
 
-// Sums of n columns, which are cleared: dgamma, then dbeta. chains: room for two times chain_length() numbers.
+// Sums of n columns, which are cleared: dgamma, then dbeta. chains: of `length` numbers each, at least n;
+// kChainsOfColumn.
 template <class A>
-GradientColumns<A> cleared_columns(double* sums, A* chains, std::size_t n) {
+GradientColumns<A> cleared_columns(double* sums, std::size_t n, A* chains, std::size_t length) {
   std::fill_n(sums, 2 * n, 0.0);
-  return {chains, chains + chain_length<A>(n), {sums, sums + n}};
+  return {chains, chains + length, {sums, sums + n}, static_cast<std::ptrdiff_t>(2 * length)};
 }
 
 // Shares of row blocks, in the tree of a row's blocks; the left one takes the right one up.

@@ -26,7 +26,7 @@ class BackwardPass {
       : rows_(kernels, p, plan, set, used), run_sums_(run_sums) {}
 
   // Some columns of a row block, and their sums, if they are wanted; all columns, unless the scalars of rows are known.
-  void run(const RowBlock& block, ColumnRange range, const GradientColumns<A>& columns) {
+  void run(const RowBlock<A>& block, ColumnRange range, const GradientColumns<A>& columns) {
     const bool dx_last = rows_.plan.dx_last;
     run_rows({block, range, columns, rows_.p.dx.data != nullptr && !dx_last});
     if (!kWide && columns.are_wanted()) repair({block, range, columns, false});
@@ -75,7 +75,7 @@ class BackwardPass {
 
   // Sums of f32 that are not finite, because numbers left the range of f32 on the way: anew, as if all rows were rare.
   void repair(const BackwardTask<A>& task) {
-    constexpr std::size_t kAtOnce = 512;  // few, to save stack
+    constexpr std::size_t kAtOnce = 256;  // few, to save stack
     static_assert(kBlock % kAtOnce == 0);
     const auto are_finite = rows_.kernels.template in<double>().are_finite;
     for (std::size_t col = task.range.first, n; col < task.range.end; col += n) {
@@ -83,7 +83,7 @@ class BackwardPass {
       const GradientColumns<A> found = from_column(task.columns, col - task.range.first);
       if (are_finite(found.sums.dgamma, n) && are_finite(found.sums.dbeta, n)) continue;
       double sums[2 * kAtOnce];
-      const BackwardTask<A> again{task.block, {col, col + n}, cleared_columns(sums, found.dgamma_chain, n), false};
+      const BackwardTask<A> again{task.block, {col, col + n}, cleared_columns(sums, n, found.dgamma_chain, n), false};
       for (std::size_t row = task.block.first; row < task.block.end; ++row) {
         GradientScalars s;
         rows_.p.scalars != nullptr ? static_cast<void>(s = rows_.p.scalars[row]) : find_statistics(rows_, row, s);
@@ -138,12 +138,16 @@ void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const Grad
     using A = Arithmetic<T>;
     BackwardPass<T> pass(kernels, p, plan, 0, {0, p.cols}, nullptr);
     const std::size_t blocks = row_blocks(p), slot = 2 * p.cols;
+    alignas(kCacheLine) A of_short_rows[kChainsOfColumn<A> * kBlock];
+    const bool are_short = plan.chain_length == 0;
+    A* const chains = are_short ? of_short_rows : reinterpret_cast<A*>(slots + count * slot);
+    const std::size_t length = are_short ? whole_vectors(p.cols) : plan.chain_length;
     double* nodes[kMaxNodes];
     ColumnTree tree({&kernels, nodes, slot});
     for (std::size_t block = first; block < first + count; ++block) {
       double* sums = slots + tree.depth() * slot;
       pass.run({share_start(p.rows, blocks, block), share_start(p.rows, blocks, block + 1)}, {0, p.cols},
-               cleared_columns(sums, reinterpret_cast<A*>(slots + count * slot), p.cols));
+               cleared_columns(sums, p.cols, chains, length));
       tree.push(sums);
     }
     tree.finish();
@@ -177,11 +181,11 @@ void run_columns(const Kernels& kernels, const GradientProblem& p, const Gradien
     using A = Arithmetic<T>;
     constexpr std::size_t kPiece = kColumnPiece<A>;
     double sums[2 * kPiece];
-    A chains[2 * kPiece];
+    alignas(kCacheLine) A chains[kChainsOfColumn<A> * kPiece];
     BackwardPass<T> pass(kernels, p, plan, 0, {first, first + count}, nullptr);
     for (std::size_t col = first, n; col < first + count; col += n) {
       n = std::min(kPiece, first + count - col);
-      pass.run({0, p.rows}, {col, col + n}, cleared_columns(sums, chains, n));
+      pass.run({0, p.rows}, {col, col + n}, cleared_columns(sums, n, chains, kPiece));
       finish_columns(kernels, p, 0, sums, col, n);
     }
   });

@@ -9,9 +9,10 @@ namespace {
 
 bool finds_statistics(const GradientProblem& p) { return p.rstd.data == nullptr; }
 
-// Scratch: flags of row blocks, sums of row blocks, statistics of rows. Counts of f64.
+// Scratch: flags of row blocks, sums of row blocks, first chains of f32, statistics of rows. Counts of f64.
 constexpr std::size_t kFlags = kMostRowShares * sizeof(int) / sizeof(double);
 std::size_t sums_of(const GradientProblem& p) { return sums_over_rows(p) ? row_blocks(p) * 2 * p.cols : 0; }
+std::size_t chains_of(const GradientProblem& p) { return sums_of(p) / 2; }
 std::size_t statistics_of(const GradientProblem& p) { return finds_statistics(p) ? 2 * p.rows : 0; }
 
 Vector<void*> row_numbers(double* data, std::size_t rows) {
@@ -80,7 +81,7 @@ void find_statistics(const GradientProblem& p, const Vector<void*>& mean, const 
 
 std::size_t backward_scratch_bytes(const GradientProblem& p) {
   static_cast<void>(arguments_of(p));  // refuses what a GPU cannot take
-  return (kFlags + sums_of(p) + statistics_of(p)) * sizeof(double);
+  return (kFlags + sums_of(p) + chains_of(p) + statistics_of(p)) * sizeof(double);
 }
 
 void run_backward(const GradientProblem& problem, void* scratch, const evenorm::cuda::Stream& on) {
@@ -91,7 +92,7 @@ void run_backward(const GradientProblem& problem, void* scratch, const evenorm::
   GradientProblem p = problem;
   Vector<void*> mean, rstd;
   if (finds_statistics(problem)) {
-    double* const statistics = numbers + sums_of(p);
+    double* const statistics = numbers + sums_of(p) + chains_of(p);
     if (p.kind == Kind::layer) mean = row_numbers(statistics, p.rows);
     rstd = row_numbers(statistics + p.rows, p.rows);
     p.mean = {mean.data, mean.dtype, mean.axes};
@@ -105,6 +106,7 @@ void run_backward(const GradientProblem& problem, void* scratch, const evenorm::
   if (finds_statistics(problem) && p.rows != 0) find_statistics(problem, mean, rstd, on);
   if (sums_over_rows(p)) {
     a.sums = numbers;
+    a.first_chains = reinterpret_cast<float*>(numbers + sums_of(p));
     a.writes_dx = a.writes_dx && !is_in_place(p);  // sums over rows may be made again from x and dy
     if (p.rows != 0) launch(p, a, flags, stream);
     check(finish_columns(columns, stream));

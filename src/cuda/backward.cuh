@@ -30,7 +30,7 @@ class BackwardBlock {
   struct Shared {
     // Per four rows: what chains add to wide lanes. Afterwards, what teams add to columns.
     float chains[kBackwardThreads / kChainThreads * kFour * 2 * kWideLanes];
-    float columns[kTeams > 1 ? kTeams * 2 * kTeamColumns : 1];
+    float columns[kTiled ? 1 : kTeams * 2 * kTeamColumns];
     double sums[kRows][2];                          // of g and g d, of this thread block's columns, later of all
     double wide_sums[kWideSums][kBackwardThreads];  // of columns; a thread's own
     RowInArithmetic rows[kRows];
@@ -62,7 +62,10 @@ class BackwardBlock {
     if constexpr (!kTiled) load_gamma();
     const std::size_t first = share_start(p_.rows, p_.row_blocks, row_block_);
     if (threadIdx.x < kRows) next_ = statistics_of<kPlain>(p_, first + threadIdx.x, end_);
-    for (std::size_t row = first; row < end_; row += kRows) run_rows(row);
+    for (std::size_t row = first; row < end_; row += kRows) {
+      run_rows(row);
+      if (kTeams == 1) second_ = !second_;
+    }
     if (p_.sums != nullptr) store_sums();
   }
 
@@ -350,31 +353,41 @@ class BackwardBlock {
   __device__ __forceinline__ void add_to_columns() {
     float chains[2][kLines];
     chain_rows(chains[0], chains[1]);
+    const bool alone = first_ + kFour >= end_;  // no second chain follows
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
 #pragma unroll
       for (int line = 0; line < kLines; ++line) {
-        const float chain = chains[which][line];
+        float& chain = chains[which][line];
         if constexpr (kTeams > 1) {
           shared_.columns[(team_ * 2 + which) * kTeamColumns + static_cast<int>(own_.at(line))] = chain;
-        } else if constexpr (kTiled) {
-          if (exists(line)) *sums_at({own_.at(line), which}) += static_cast<double>(chain);
-        } else {
-          wide_sum(which * kLines + line) += static_cast<double>(chain);
+        } else if (!kTiled || exists(line)) {
+          float& first_chain = *first_chain_at(which, line);
+          if (second_) chain = first_chain + chain;
+          if (second_ || alone) {
+            (kTiled ? *sums_at({own_.at(line), which}) : wide_sum(which * kLines + line)) += static_cast<double>(chain);
+          } else {
+            first_chain = chain;
+          }
         }
       }
     }
     if constexpr (kTeams > 1) {
       __syncthreads();
-      for (int team = 0; team < kTeams; ++team) {
+      for (int team = 0; team < kTeams; team += 2) {
 #pragma unroll
         for (int i = 0; i < kWideSums; ++i) {
           const int task = static_cast<int>(threadIdx.x) + i * kBackwardThreads;
-          if (task < 2 * kTeamColumns)
-            wide_sum(i) += static_cast<double>(shared_.columns[team * 2 * kTeamColumns + task]);
+          const float* chain = shared_.columns + team * 2 * kTeamColumns + task;
+          if (task < 2 * kTeamColumns) wide_sum(i) += static_cast<double>(chain[0] + chain[2 * kTeamColumns]);
         }
       }
     }
+  }
+  // Where the first chain of a pair waits for the second, if this thread's team is the only one.
+  __device__ __forceinline__ float* first_chain_at(int which, int line) const {
+    if constexpr (kTiled) return p_.first_chains + (row_block_ * 2 + which) * p_.cols + own_.at(line);
+    return shared_.columns + (which * kLines + line) * kBackwardThreads + threadIdx.x;
   }
   // A column, and which of dgamma and dbeta.
   struct ColumnOfThread {
@@ -419,6 +432,7 @@ class BackwardBlock {
   std::size_t row_block_, end_;
   std::size_t tiles_;
   std::size_t first_ = 0;          // the first of this thread's four rows
+  bool second_ = false;            // a chain of these rows is the second of a pair; not used if there are several teams
   RowStatistics mine_{}, next_{};  // of row threadIdx.x of this step, and of the next
   OwnColumns own_{};
   int left_ = 0;  // columns from own_.first on

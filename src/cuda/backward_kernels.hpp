@@ -23,6 +23,7 @@ struct BackwardArguments {
   DeviceVector<const char> mean, rstd;  // f64
   // dgamma and dbeta of each row block, `cols` numbers of each; null if neither is wanted.
   double* sums = nullptr;
+  float* first_chains = nullptr;  // as many
   // One for each row block. A kernel for plain rows sets those of row blocks that need another kernel; that one takes
   // only these. Null: it takes all.
   int* flags = nullptr;

@@ -259,15 +259,17 @@ struct GradientColumns {
   A* dgamma_chain = nullptr;
   A* dbeta_chain = nullptr;
   ColumnPlaces sums = {};
+  std::ptrdiff_t to_other = 0;  // from these chains to the others of their pairs; negative: these are the second ones
 };
 // The same from column c on; where there are no columns, none.
 template <class A>
 GradientColumns<A> from_column(const GradientColumns<A>& columns, std::size_t c) {
   if (!columns.are_wanted()) return columns;
-  return {columns.dgamma_chain + c, columns.dbeta_chain + c, {columns.sums.dgamma + c, columns.sums.dbeta + c}};
+  const ColumnPlaces sums{columns.sums.dgamma + c, columns.sums.dbeta + c};
+  return {columns.dgamma_chain + c, columns.dbeta_chain + c, sums, columns.to_other};
 }
-// What becomes of the chains of columns with a row: it begins them, or goes on; it ends them, and they are added to the
-// columns. none: there are no columns.
+// What becomes of the chains of columns with a row: it begins them, or goes on; it ends a pair of them, and both are
+// added to the columns. none: there are no columns.
 enum class Chain { none, begin, middle, end, whole };
 
 // A row's scalars in the arithmetic's type, with d = centre - x: dx = fma(dy gamma, rstd, fma(d, k2, a)) and
@@ -288,13 +290,22 @@ struct RowStatistics {
   double mean[kMaxShortRows], mean_lo[kMaxShortRows], rstd[kMaxShortRows];
 };
 
-// Rows [first, end), which share the sums of their columns, in chains of kChainRows from the first on.
+// Rows [first, end), which share the sums of their columns; chains and pairs of these begin with the first.
+template <class A>
 struct RowBlock {
-  bool begins_chain(std::size_t row) const { return (row - first) % kChainRows == 0; }
-  bool ends_chain(std::size_t row) const { return begins_chain(row + 1) || row + 1 == end; }
-  Chain chain(std::size_t row) const {
-    if (begins_chain(row)) return ends_chain(row) ? Chain::whole : Chain::begin;
-    return ends_chain(row) ? Chain::end : Chain::middle;
+  Chain chain(std::size_t row, const GradientColumns<A>& columns) const {
+    if (!columns.are_wanted()) return Chain::none;
+    const bool begins = (row - first) % kChainRows == 0;
+    const bool ends = (row + 1 - first) % kPairRows<A> == 0 || row + 1 == end;
+    if (begins) return ends ? Chain::whole : Chain::begin;
+    return ends ? Chain::end : Chain::middle;
+  }
+  // The chains of a row, if `columns` has the first ones.
+  GradientColumns<A> chains_of(std::size_t row, GradientColumns<A> columns) const {
+    if ((row - first) % kPairRows<A> < kChainRows) return columns;
+    columns.dgamma_chain += columns.to_other, columns.dbeta_chain += columns.to_other;
+    columns.to_other = -columns.to_other;
+    return columns;
   }
 
   std::size_t first, end;

@@ -57,14 +57,17 @@ void plan_set(const GradientProblem& p, GradientPlan& plan) {
   const std::size_t most = most_scratch(p, rows_of_set(p));
   // Two steps finish some columns at a time, so these must not share elements.
   const bool may_take_two_steps = row_blocks(p) == 1 && !has_shared_columns(p);
-  if (may_take_two_steps && sums_bytes(p, p.cols) > most) {
+  if (p.cols > kBlock) plan.chain_length = whole_vectors(p.cols);
+  const auto slots_bytes = [&] { return row_blocks(p) * sums_bytes(p.cols, plan.chain_length); };
+  if (slots_bytes() > most) plan.chain_length = p.cols;
+  if (may_take_two_steps && slots_bytes() > most) {
     plan.route = GradientRoute::two_steps;
     plan.set_bytes = scalars_bytes(p) + kCacheLine;
     return;
   }
   plan.route = GradientRoute::row_blocks;
-  plan.may_take_two_steps = may_take_two_steps && p.cols >= kTwoStepCols && scalars_bytes(p) <= sums_bytes(p, p.cols);
-  plan.set_bytes = row_blocks(p) * sums_bytes(p, p.cols) + kCacheLine;
+  plan.may_take_two_steps = may_take_two_steps && p.cols >= kTwoStepCols && scalars_bytes(p) <= slots_bytes();
+  plan.set_bytes = slots_bytes() + kCacheLine;
 }
 
 }  // namespace

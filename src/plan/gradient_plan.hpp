@@ -47,21 +47,18 @@ struct GradientPlan {
   std::size_t unit = 1;            // threads take so many rows of this route, or a multiple
   GradientCacheUse cache;
   GradientRowsPlan rows;
+  std::size_t chain_length = 0;   // of those in scratch; 0: chains of short rows are on the stack
   std::size_t scratch_bytes = 0;  // provided by the caller, at any address
   std::size_t set_bytes = 0;      // of scratch_bytes, for one set: its sums, or the scalars of its rows
   std::size_t sets_at_once = 1;   // that scratch has room for
 };
 GradientPlan make_plan(const GradientProblem& p, const Caches& caches) noexcept;
 
-// The sums of `cols` columns over the rows of a row block take two f64 a column. Two chains in the arithmetic's type
-// follow them; those of f32 arithmetic have room for whole vectors.
-template <class A>
-std::size_t chain_length(std::size_t cols) {
-  return std::is_same_v<A, double> ? cols : (cols + kLanes - 1) / kLanes * kLanes;
-}
-inline std::size_t sums_bytes(const GradientProblem& p, std::size_t cols) {
-  return 2 * cols * sizeof(double) + 2 * (arithmetic_type(p) == DType::f64 ? chain_length<double>(cols) * sizeof(double)
-                                                                           : chain_length<float>(cols) * sizeof(float));
+// The sums of columns over the rows of a row block, two f64 each, and their chains, aligned if of whole vectors.
+constexpr std::size_t whole_vectors(std::size_t cols) { return (cols + kLanes - 1) / kLanes * kLanes; }
+constexpr std::size_t sums_bytes(std::size_t cols, std::size_t chain_length) {
+  static_assert(kChainsOfColumn<float> * sizeof(float) == kChainsOfColumn<double> * sizeof(double));
+  return 2 * cols * sizeof(double) + kChainsOfColumn<double> * chain_length * sizeof(double);
 }
 // How many columns are summed before rows are: a run of those that share elements; 1 if runs are short.
 inline std::size_t summed_run(const GradientProblem& p) { return p.shared < kLeastRun ? 1 : p.shared; }

@@ -91,6 +91,11 @@ constexpr std::size_t share_start(std::size_t units, std::size_t shares, std::si
 // The backward pass adds in the arithmetic's type along short chains, and adds these wide. A row's chain takes so many
 // slices of kLanes columns, a column's chain so many rows.
 inline constexpr std::size_t kChainSlices = 4, kChainRows = 4;
+// The rows of a pair of chains, which are added before they are widened; in f64 arithmetic of one chain.
+template <class A>
+inline constexpr std::size_t kPairRows = sizeof(A) == sizeof(double) ? kChainRows : 2 * kChainRows;
+template <class A>
+inline constexpr std::size_t kChainsOfColumn = 2 * kPairRows<A> / kChainRows;  // of dgamma and dbeta
 
 // The gradients of a row are rare if its rstd is outside these limits. An rstd of 0 is in range if it is given, and in
 // f32 arithmetic. There, only dx is rare if c2 or k2 = c2 rstd^2 is not 0 and below kLeastK2 in magnitude.

@@ -60,18 +60,6 @@ template <class T>
   return {count, m.mean, m.mean_lo, m.m2};
 }
 
-// From the sums of rows of one block to their statistics and scalars. x: those rows.
-template <class T>
-void finish_group(const Kernels& kernels, RowGroup<Arithmetic<T>>& g, std::size_t rows, std::size_t n, double eps,
-                  bool centred, const EvenRows<const T>& x) {
-  g.clear_from(rows);
-  if (!kernels.in<Arithmetic<T>>().finish_sums(g, rows, n, eps, centred)) return;
-  for (std::size_t i = 0; i < rows; ++i) {
-    if (g.flag[i] != 0) set_moments(g, i, moments_about<T>(kernels, x.at(i), n, g.mean[i]));
-  }
-  kernels.in<Arithmetic<T>>().finish(g, rows, static_cast<double>(n), eps);
-}
-
 // The moments of one block of n <= kBlock columns, from its sums about 0. A second pass gets the block from get_x().
 template <class T, class GetX>
 MomentNode moments_of(const Kernels& kernels, bool centred, const BlockSums& sums, std::size_t n, const GetX& get_x) {

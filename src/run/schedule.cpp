@@ -76,7 +76,7 @@ std::size_t tasks_of(const GradientProblem& p, std::size_t rows, const Executor&
 
 void run_shares_of_blocks(const GradientProblem& p, const GradientPlan& plan, const Kernels& kernels, double* slots,
                           const Executor& executor) {
-  const std::size_t blocks = row_blocks(p), slot = sums_bytes(p, p.cols) / sizeof(double);
+  const std::size_t blocks = row_blocks(p), slot = sums_bytes(p.cols, plan.chain_length) / sizeof(double);
   const std::size_t tasks = tasks_of(p, p.rows, executor);
   // Subtrees. Rather more shares than tasks than few unequal ones: 10 blocks by twos are six blocks' time on two
   // threads.

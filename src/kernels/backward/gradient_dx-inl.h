@@ -1,4 +1,5 @@
-// dx, and what rows add to dgamma and dbeta: chains of kChainRows rows in the arithmetic's type, then wide sums.
+// dx, and what rows add to dgamma and dbeta: pairs of chains of kChainRows rows in the arithmetic's type, then wide
+// sums.
 // Included once per target.
 #pragma once
 
@@ -8,18 +9,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace evenorm::internal::HWY_NAMESPACE {
 
-// Adds a chain to sums of columns; or its first n lanes.
 template <class V>
 HWY_INLINE void AddToColumns(V chain, double* sums) {
   const DF64 d;
   ForEachF64(chain, [&](V64 v, size_t at) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, sums + at), v), d, sums + at); });
-}
-template <class V>
-HWY_INLINE void AddFirstToColumns(V chain, double* sums, size_t n) {
-  const DF64 d;
-  ForEachF64(chain, [&](V64 v, size_t at) HWY_ATTR {
-    if (at < n) StoreFirst(hn::Add(LoadFirst(d, sums + at, n - at), v), d, sums + at, n - at);
-  });
 }
 
 // dx, from dy, gamma and centre - x. watch becomes not finite where a dx is not.
@@ -62,23 +55,21 @@ class DxOfColumns {
   HWY_INLINE void Clear() {
     for (size_t v = 0; v < kVectors; ++v) dgamma_[v] = dbeta_[v] = hn::Zero(D());
   }
-  HWY_INLINE void LoadChains(const GradientColumns<A>& columns) {
-    for (size_t v = 0; v < kVectors; ++v) {
-      dgamma_[v] = Load(columns.dgamma_chain, v);
-      dbeta_[v] = Load(columns.dbeta_chain, v);
-    }
+  HWY_INLINE void LoadChains(const A* dgamma, const A* dbeta) {
+    for (size_t v = 0; v < kVectors; ++v) dgamma_[v] = Load(dgamma, v), dbeta_[v] = Load(dbeta, v);
   }
-  HWY_INLINE void StoreChains(const GradientColumns<A>& columns) const {
+  HWY_INLINE void StoreChains(A* dgamma, A* dbeta) const {
+    for (size_t v = 0; v < kVectors; ++v) Store(dgamma_[v], dgamma, v), Store(dbeta_[v], dbeta, v);
+  }
+  // Adds the first chains of a pair.
+  HWY_INLINE void Add(const DxOfColumns& first) {
     for (size_t v = 0; v < kVectors; ++v) {
-      Store(dgamma_[v], columns.dgamma_chain, v);
-      Store(dbeta_[v], columns.dbeta_chain, v);
+      dgamma_[v] = hn::Add(first.dgamma_[v], dgamma_[v]);
+      dbeta_[v] = hn::Add(first.dbeta_[v], dbeta_[v]);
     }
   }
   HWY_INLINE void AddTo(const ColumnPlaces& sums) const {
-    for (size_t v = 0; v < kVectors; ++v) {
-      AddTo(dgamma_[v], sums.dgamma, v);
-      AddTo(dbeta_[v], sums.dbeta, v);
-    }
+    for (size_t v = 0; v < kVectors; ++v) AddTo(dgamma_[v], sums.dgamma, v), AddTo(dbeta_[v], sums.dbeta, v);
   }
 
   // A row. watch becomes not finite where a dx is not.
@@ -113,8 +104,13 @@ class DxOfColumns {
     StoreArithmetic(value, D(), to + c_ + v * kN);
   }
   HWY_INLINE void AddTo(V chain, double* sums, size_t v) const {
-    if constexpr (kPart) return AddFirstToColumns(chain, sums + c_ + v * kN, LeftFrom(v * kN, left_));
-    AddToColumns(chain, sums + c_ + v * kN);
+    const DF64 d;
+    if constexpr (!kPart) return AddToColumns(chain, sums + c_ + v * kN);
+    ForEachF64(chain, [&](V64 wide, size_t at) HWY_ATTR {
+      const size_t left = LeftFrom(v * kN + at, left_);
+      double* const to = sums + c_ + v * kN + at;
+      if (left != 0) StoreFirst(hn::Add(LoadFirst(d, to, left), wide), d, to, left);
+    });
   }
 
   size_t c_, left_;
@@ -140,11 +136,17 @@ HWY_INLINE bool DxOfSpan(const GradientPiece<T>& piece, T* dx, const DxScalars<A
   auto watch = hn::Zero(d);
 #pragma GCC unroll 1
   for (; c < end; c += 2 * hn::MaxLanes(d)) {
-    DxOfColumns<T, 2, kPart> part(gamma, c, end - c);
-    if (chain == Chain::middle || chain == Chain::end) part.LoadChains(columns);
+    DxOfColumns<T, 2, kPart> part(gamma, c, end - c), first = part;
+    if (chain == Chain::middle || chain == Chain::end) part.LoadChains(columns.dgamma_chain, columns.dbeta_chain);
     part.template Row<kStream>(x, dy, dx, row, watch);
-    if (chain == Chain::begin || chain == Chain::middle) part.StoreChains(columns);
-    if (chain == Chain::end || chain == Chain::whole) part.AddTo(columns.sums);
+    if (chain == Chain::begin || chain == Chain::middle) part.StoreChains(columns.dgamma_chain, columns.dbeta_chain);
+    if (chain == Chain::end || chain == Chain::whole) {
+      if (columns.to_other < 0) {
+        first.LoadChains(columns.dgamma_chain + columns.to_other, columns.dbeta_chain + columns.to_other);
+        part.Add(first);
+      }
+      part.AddTo(columns.sums);
+    }
   }
   return AllFinite<A>(watch);
 }
@@ -175,12 +177,6 @@ HWY_INLINE bool DxOfRow(const GradientPiece<T>& piece, T* dx, const DxScalars<A>
   if (chain == Chain::middle) return DxOfRowIn<T, Chain::middle>(piece, dx, scalars, columns, stream);
   if (chain == Chain::end) return DxOfRowIn<T, Chain::end>(piece, dx, scalars, columns, stream);
   return DxOfRowIn<T, Chain::whole>(piece, dx, scalars, columns, stream);
-}
-
-template <class T>
-bool DxOfPiece(const GradientPiece<T>& piece, T* dx, const DxScalarsOfRows<Arithmetic<T>>& scalars,
-               const GradientColumns<Arithmetic<T>>& columns, Chain chain, bool stream) {
-  return DxOfRow(piece, dx, scalars.of(0), columns, chain, stream);
 }
 
 }  // namespace evenorm::internal::HWY_NAMESPACE

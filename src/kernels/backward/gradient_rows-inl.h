@@ -59,18 +59,22 @@ HWY_INLINE bool StoreScalarsOfSums(const RowStatistics& rows, size_t first, cons
 template <class T, size_t kVectors, bool kStream, bool kPart, class A = Arithmetic<T>>
 EVENORM_INLINE_LOOP void DxOfTile(const GradientShortRows<T>& all, size_t first, const DxScalarsOfRows<A>& scalars,
                                   size_t c, hn::Vec<hn::ScalableTag<A>>& watch) {
+  constexpr bool kPairs = kPairRows<A> == kNarrowRows;
   const EvenRows<const T> x = all.x, dy = all.dy;  // copies, which can stay in registers
   const EvenRows<T> dx = all.dx;
   const ColumnPlaces sums = all.columns.sums;
-  DxOfColumns<T, kVectors, kPart> tile(all.gamma, c, all.n - c);
+  DxOfColumns<T, kVectors, kPart> tile(all.gamma, c, all.n - c), first_chain = tile;
 #pragma GCC unroll 1  // of several rows, the compiler would mix them, and run out of registers
   for (size_t r = 0; r < kNarrowRows; ++r) {
+    if (r == kChainRows) {
+      kPairs ? static_cast<void>(first_chain = tile) : tile.AddTo(sums);
+      tile.Clear();
+    }
     const DxVectors<hn::ScalableTag<A>> row(scalars.of(r));
     tile.template Row<kStream>(x.at(first + r), dy.at(first + r), dx.at(first + r), row, watch);
-    if ((r + 1) % kChainRows != 0) continue;
-    tile.AddTo(sums);
-    tile.Clear();
   }
+  if (kPairs) tile.Add(first_chain);
+  tile.AddTo(sums);
 }
 // The columns from c on. Not inlined, because both forms of the next function share it. Returns watch.
 template <class T, class A = Arithmetic<T>, class V = hn::Vec<hn::ScalableTag<A>>>
@@ -115,12 +119,11 @@ EVENORM_INLINE_LOOP GradientsDone GradientsOfFew(const GradientShortRows<T>& all
     const bool stream = all.stream && FillsLines(all.dx.at(0), all.n) && FillsLines(all.dx.at(1), all.n);
     finite = stream ? DxOfNarrowRows<T, true>(all, first, scalars) : DxOfNarrowRows<T, false>(all, first, scalars);
   } else {
-    const RowBlock block{0, all.count};
+    const RowBlock<Arithmetic<T>> block{0, all.count};
 #pragma GCC unroll 1
     for (size_t r = first; r < first + kRows; ++r) {
-      const Chain chain = all.columns.are_wanted() ? block.chain(r) : Chain::none;
-      finite &= DxOfRow<T>({x.at(r), dy.at(r), gamma, n}, all.dx.at(r), scalars.of(r - first), all.columns, chain,
-                           all.stream);
+      finite &= DxOfRow<T>({x.at(r), dy.at(r), gamma, n}, all.dx.at(r), scalars.of(r - first),
+                           block.chains_of(r, all.columns), block.chain(r, all.columns), all.stream);
     }
   }
   return {first + kRows, finite ? 0 : kRows};
@@ -128,12 +131,12 @@ EVENORM_INLINE_LOOP GradientsDone GradientsOfFew(const GradientShortRows<T>& all
 
 template <class T>
 GradientsDone GradientsOfShortRows(const GradientShortRows<T>& all) {
-  static_assert(kNarrowRows % kChainRows == 0);
-  static_assert(kMaxGroup % kChainRows == 0 && kMaxShortRows % kChainRows == 0);  // so each call begins with a chain
+  static_assert(kNarrowRows == 2 * kChainRows);
+  static_assert(kMaxGroup % kNarrowRows == 0 && kMaxShortRows % kNarrowRows == 0);  // so each call begins with a pair
   GradientsDone done{all.begin, 0};
   while (done.next < all.count && done.not_finite == 0) {
     const size_t row = done.next;
-    const bool together = all.narrow && row % kChainRows == 0 && row + kNarrowRows <= all.count;
+    const bool together = all.narrow && row % kNarrowRows == 0 && row + kNarrowRows <= all.count;
     if (together) done = GradientsOfFew<T, kNarrowRows>(all, row);
     if (done.next == row) done = GradientsOfFew<T, 1>(all, row);
     if (done.next == row) break;
