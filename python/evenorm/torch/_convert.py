@@ -48,8 +48,8 @@ class Conversion:
 
     def __repr__(self) -> str:
         lines = [f"evenorm.torch.{self.function}: {len(self.replaced)} replaced, {len(self.left)} left"]
-        lines += _table("replaced", [(one.name, f"{one.old} -> {one.new}") for one in self.replaced])
-        lines += _table("left", [(one.name, f"{one.old}: {one.reason}") for one in self.left])
+        lines += table("replaced", [(one.name, f"{one.old} -> {one.new}") for one in self.replaced])
+        lines += table("left", [(one.name, f"{one.old}: {one.reason}") for one in self.left])
         return "\n".join([*lines, *(f"  warning   {text}" for text in self.warnings)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -96,7 +96,7 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
 
     def choose(module: nn.Module) -> type[nn.Module] | str | None:
         observed.update(module.modules() if _is_observed(module) else ())
-        result = _swap(module, settled)
+        result = swap(module, settled)
         if module in observed and isinstance(result, type):
             return "prepared for static quantization, which will put PyTorch's quantized norm in its place"
         if isinstance(result, type) and _has_hooks_by_class(module):
@@ -105,7 +105,7 @@ def convert(model: nn.Module, *, look_alikes: bool = True) -> Conversion:
 
     register_counted()  # again, since counters may have been loaded since
     replaced, left = swap_classes(model, choose)
-    notes = tuple(_bypassed(model, {one.name for one in replaced}))
+    notes = tuple(bypassed(model, {one.name for one in replaced}))
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=2)
     return Conversion(model, replaced, left, notes)
@@ -121,20 +121,24 @@ def swap_classes(
         raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
     replaced, left = [], []
     for name, module in model.named_modules():
-        old = _class_name(module)
+        old = class_name(module)
         result = choose(module)
         if isinstance(result, type):
             object.__setattr__(module, "__class__", result)  # the module's own __setattr__ may refuse it
-            replaced.append(Replaced(name, old, _class_name(module)))
+            replaced.append(Replaced(name, old, class_name(module)))
         elif result is not None:
             left.append(Left(name, old, result))
     return tuple(replaced), tuple(left)
 
 
-def _swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str | None:
+def is_evenorms(module: nn.Module) -> bool:
+    return isinstance(module, tuple(OWN.values())) or hasattr(type(module), "evenorm_recipe")
+
+
+def swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str | None:
     """Returns the class that the module should get, or why it keeps its own, or None if it is not a norm."""
     cls = type(module)
-    if isinstance(module, tuple(OWN.values())) or hasattr(type(module), "evenorm_recipe"):
+    if is_evenorms(module):
         return "already evenorm's"
     if isinstance(module, torch.jit.ScriptModule):
         names = {own.__name__ for own in OWN}
@@ -208,7 +212,7 @@ def _key(module: nn.Module) -> Any:
     return type(module), tuple(tensors), repr(sorted(plain.items(), key=lambda item: item[0]))
 
 
-def _bypassed(model: nn.Module, replaced: set[str]) -> Iterable[str]:
+def bypassed(model: nn.Module, replaced: set[str]) -> Iterable[str]:
     """Warns if PyTorch may run whole encoder layers without calling their norms."""
     layers = [
         name
@@ -239,7 +243,7 @@ def _has_fast_path(layer: nn.TransformerEncoderLayer) -> bool:
     )
 
 
-def _class_name(module: nn.Module) -> str:
+def class_name(module: nn.Module) -> str:
     cls = parametrize.type_before_parametrizations(module)
     recipe = vars(cls).get("evenorm_recipe")
     if recipe is not None or cls in OWN.values():
@@ -247,7 +251,7 @@ def _class_name(module: nn.Module) -> str:
     return f"torch.nn.{cls.__name__}" if cls in OWN else cls.__name__
 
 
-def _table(heading: str, entries: list[tuple[str, str]]) -> list[str]:
+def table(heading: str, entries: list[tuple[str, str]]) -> list[str]:
     rows = _grouped(entries)
     width = max((len(name) for name, _ in rows), default=0)
     return [f"  {heading:<8}  {name:<{width}}  {text}" for name, text in rows]

@@ -194,8 +194,6 @@ class Prober:
 @contextmanager
 def surroundings() -> Iterator[None]:
     """Enables gradients on the CPU in any of the caller's modes, hides warnings, and restores all random states."""
-    numpy: Any = sys.modules.get("numpy")
-    states = random.getstate(), None if numpy is None else numpy.random.get_state()
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -204,14 +202,25 @@ def surroundings() -> Iterator[None]:
         stack.enter_context(_disable_current_modes())  # fake tensors have no values to compare
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
-        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(random_states())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.autocast("cpu", enabled=False))
-        stack.callback(random.setstate, states[0])
-        if numpy is not None:
-            stack.callback(numpy.random.set_state, states[1])
         yield
+
+
+@contextmanager
+def random_states() -> Iterator[None]:
+    """Restores the random states of PyTorch on the CPU, Python and NumPy."""
+    numpy: Any = sys.modules.get("numpy")
+    states = random.getstate(), None if numpy is None else numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            if numpy is not None:
+                numpy.random.set_state(states[1])
 
 
 # --- inputs
