@@ -77,3 +77,10 @@ def test_times_and_tables(minilm, found, capsys):
     printed = capsys.readouterr().out
     assert "13 layer norms replaced, 0 left" in printed and all(name in printed for name in names)
     assert f"{found['differences']['tokens']['ratio']:.3f}" in printed
+
+
+def test_inspected(minilm, capsys):
+    minilm.inspect_both()
+    theirs, ours = capsys.readouterr().out.strip().split("\n\n")
+    assert all(name in theirs and name in ours for name in NORMS)
+    assert "torch.nn.LayerNorm = layer_norm" in theirs and "evenorm.torch.LayerNorm = layer_norm" in ours

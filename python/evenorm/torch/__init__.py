@@ -10,6 +10,7 @@ from . import _vmap as _vmap
 from ._convert import Conversion, convert
 from ._functions import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, ada_layer_norm, group_norm
+from ._inspect import Inspection, inspect
 from ._modules import LayerNorm, RMSNorm
 from ._operators import info
 from ._recurrent import LayerNormGRU, LayerNormGRUCell, LayerNormLSTM, LayerNormLSTMCell
@@ -18,6 +19,7 @@ from ._revert import revert
 __all__ = [
     "Conversion",
     "GroupNorm",
+    "Inspection",
     "InstanceNorm1d",
     "InstanceNorm2d",
     "InstanceNorm3d",
@@ -33,6 +35,7 @@ __all__ = [
     "convert",
     "group_norm",
     "info",
+    "inspect",
     "layer_norm",
     "revert",
     "rms_norm",

@@ -1,0 +1,336 @@
+"""inspect(): measures a model's norms on the caller's own inputs: accuracy, dependence on the batch, and time.
+
+Hooks measure each norm while its input and output are alive, so no activations are kept. convert()'s trials decide what
+a module computes; the reference is that formula in float64.
+"""
+
+import copy
+import json
+import math
+import statistics
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_map
+
+from ._convert import bypassed, class_name, is_evenorms, swap, table
+from ._functions import has_overrides, is_supported
+from ._look_alikes import EACH, FIRST, GROUPS, LAST, PER_LENGTH, UNUSED, ZERO_CENTRED, Recipe
+from ._probe import Place, random_states
+
+MOST_ELEMENTS = 2**20  # of the rows that are compared at once, which bounds the memory for float64
+FEW_ROWS = 8  # computed alone
+TIMED_RUNS, TIMED_SECONDS = 10, 1.0  # at most
+WIDTH = 120  # of the table
+LEGEND = (
+    "  error: in u (|weight| max|xhat| + |bias|), u = 2^-24 (f32), 2^-53 (f64), 2^-8 (bf16), 2^-11 (f16)",
+    "  std: what the norm divides by; alone: the bits of 8 rows or samples when computed one by one",
+)
+
+
+@dataclass
+class InspectedNorm:
+    """A module that is or looks like a norm. Figures are the worst over its calls; None: not measured."""
+
+    name: str
+    cls: str
+    formula: str | None = None  # what the module was recognised as
+    reason: str | None = None  # why the module, or one of its calls, was not measured
+    calls: int = 0
+    rows: int = 0  # of all calls
+    columns: int | None = None
+    types: str | None = None  # of x, the weight and y; one if they are equal
+    mean_over_std: float | None = None  # largest |mean|/std of a row; std is what the norm divides by, eps included
+    x_over_std: float | None = None  # largest |x|/std
+    error: float | None = None  # of the module's y against float64, in u (|weight| max|xhat| + |bias|)
+    evenorm_error: float | None = None  # of evenorm's norm on the same x
+    same_bits_alone: bool | None = None  # whether rows have the same bits when computed alone
+    seconds: float = 0.0  # in one forward pass
+    share: float = 0.0  # of the pass's time
+
+
+@dataclass(frozen=True, repr=False)
+class Inspection:
+    """What inspect() measured, with the largest error first. Its str and repr are a table of at most 120 columns."""
+
+    norms: tuple[InspectedNorm, ...]
+    seconds: float  # of one forward pass
+    warnings: tuple[str, ...]
+
+    def json(self) -> str:
+        """Returns the measurements as JSON text. An infinite error is the string "inf"."""
+        return json.dumps(tree_map(lambda value: "inf" if value == math.inf else value, asdict(self)))
+
+    def __repr__(self) -> str:
+        measured = [one for one in self.norms if one.error is not None]
+        share = sum(one.share for one in self.norms)
+        ms = f"{self.seconds * 1e3:.3g} ms"
+        lines = [f"evenorm.torch.inspect: {len(self.norms)} norms take {share:.2%} of a forward pass of {ms}"]
+        lines += _lines(measured) if measured else ()
+        others = [(one.name, f"{one.cls}: {one.reason}") for one in self.norms if one.reason is not None]
+        lines += [*table("left", others), *(f"  warning   {text}" for text in self.warnings)]
+        wrap = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * 12)
+        return "\n".join(line if len(line) <= WIDTH else wrap.fill(line) for line in lines)
+
+
+def _lines(norms: list[InspectedNorm]) -> Iterable[str]:
+    kinds = list(dict.fromkeys((one.cls, one.formula) for one in norms))
+    rows = [("error", "evenorm", "mean/std", "|x|/std", "alone", "time", "rows x cols", "types", "#")]
+    for one in norms:
+        figures = (one.error, one.evenorm_error, one.mean_over_std, one.x_over_std)
+        alone = {None: "-", True: "same", False: "differ"}[one.same_bits_alone]
+        others = (f"{one.share:.2%}", f"{one.rows} x {one.columns}", one.types, kinds.index((one.cls, one.formula)) + 1)
+        rows.append((*(f"{value:.3g}" for value in figures), alone, *map(str, others)))  # type: ignore[arg-type]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    most = WIDTH - sum(widths) - 2 * len(widths) - 2
+    names = [(one.name or "(the model)") + (f" ({one.calls} calls)" if one.calls > 1 else "") for one in norms]
+    for row, name in zip(rows, ["name", *names], strict=True):
+        cells = "  ".join(map(str.rjust, row, widths))
+        yield f"  {cells}  {name if len(name) <= most else '...' + name[3 - most :]}"
+    yield from (f"  #{i}: {cls} = {formula}" for i, (cls, formula) in enumerate(kinds, 1))
+    yield from LEGEND
+
+
+def inspect(model: nn.Module, /, *inputs: Any, **kwargs: Any) -> Inspection:
+    """Run a model on your own inputs and measure each of its norms: accuracy, batch dependence and time.
+
+    The model runs as it is, without gradients: once to measure, and then for about a second to time. Afterwards its
+    parameters, buffers, attributes, hooks and modes, the random states and the inputs are as before, except attributes
+    that the model changes in place, such as a list that grows. Norms that are not modules are not found.
+
+    Args:
+        model: any module, converted or not. What torch.compile returned runs uncompiled.
+        *inputs, **kwargs: what you call the model with.
+
+    Returns:
+        An Inspection. print() shows it as a table; json() returns it as JSON text. `norms` has an InspectedNorm for each
+        module that is or looks like a norm, with the largest error first:
+
+        - name, cls and formula, or the reason why `convert` leaves the module;
+        - rows (added up over calls), columns, and the types of x, the weight and y;
+        - mean_over_std, x_over_std: the largest |mean|/std and |x|/std of a row. std is what the norm divides by: the root
+          of var + eps, or of the mean of squares + eps. Large ones cost digits;
+        - error, evenorm_error: the largest error of the module, and of evenorm's norm on the same x, against the formula
+          in float64. The unit is u (|weight| max|xhat| + |bias|): u is half the epsilon of y's type (2^-24 for float32),
+          and the maximum is over the row. Rows that are not finite do not count. The errors of float64 norms include those
+          of the reference, a few u;
+        - same_bits_alone: False if one of 8 rows (group norms: samples) has other bits when the module computes it alone;
+        - seconds, share: the time in a forward pass, and its share of the pass. They are meaningful on the CPU only.
+
+    Raises:
+        TypeError: model is not a torch.nn.Module.
+        ValueError: a parameter has no shape yet.
+
+    Example:
+        >>> import torch, evenorm.torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8))
+        >>> norm = evenorm.torch.inspect(model, torch.ones(2, 3, 4)).norms[0]
+        >>> norm.formula, norm.rows, norm.columns, norm.types
+        ('layer_norm(x, weight, bias, eps=1e-05)', 6, 8, 'f32')
+        >>> norm.evenorm_error < 4
+        True
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(value):
+            raise ValueError(f"{name} has no shape yet: call the model once before inspecting it")
+    settled: Any = {}
+    named = model.named_modules()
+    found = [(name, one, type(one) if is_evenorms(one) else swap(one, settled)) for name, one in named]
+    norms = [_Norm(name, module, new) for name, module, new in found if new is not None]
+    _run(model, inputs, kwargs, norms, _Norm.measure_calls)
+    spent: list[float] = []
+    while not spent or (len(spent) < TIMED_RUNS and sum(spent) < TIMED_SECONDS):
+        spent.append(_run(model, inputs, kwargs, norms, _Norm.time_calls))
+    reports = sorted((norm.finished(spent) for norm in norms), key=lambda one: -(one.error or 0.0))
+    notes = tuple(bypassed(model, {one.name for one in reports}))
+    return Inspection(tuple(reports), statistics.median(spent), notes)
+
+
+def _run(model: nn.Module, inputs: Any, kwargs: Any, norms: "list[_Norm]", hook: "Callable[[_Norm], None]") -> float:
+    """Runs the model with hooks on its norms, and returns the seconds that it took."""
+    detached = tree_map(lambda value: value.detach() if isinstance(value, Tensor) else value, (inputs, kwargs))
+    args, options = copy.deepcopy(detached)
+    with ExitStack() as stack:
+        for context in (torch.no_grad(), random_states(), _restored(model), torch.compiler.set_stance("force_eager")):
+            stack.enter_context(context)
+        for norm in norms:
+            stack.callback(norm.remove_hooks)
+            hook(norm)
+        start = time.perf_counter()
+        model(*args, **options)
+        return time.perf_counter() - start
+
+
+@contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Restores the attributes of all modules, and the tensors that a forward pass may change in place."""
+    modules: list[Any] = list(model.modules())
+    homes = [home for module in modules for home in (vars(module), module._parameters, module._buffers)]
+    before = [(home, dict(home)) for home in homes if isinstance(home, dict)]
+    renormalised = [module.weight for module in modules if getattr(module, "max_norm", None) is not None]
+    tensors = [(t, t.clone()) for t in (*model.buffers(), *renormalised) if not t.is_inference()]
+    try:
+        yield
+    finally:
+        for home, saved in before:
+            home.clear()
+            home.update(saved)
+        for tensor, kept in tensors:
+            if not torch.equal(tensor, kept):  # batch norm does not change the version
+                tensor.copy_(kept)
+
+
+class _Norm:
+    """A norm of the model, with hooks that measure or time its calls."""
+
+    def __init__(self, name: str, module: nn.Module, new: type[nn.Module] | str) -> None:
+        self.module, self.report = module, InspectedNorm(name, class_name(module))
+        self.hooks, self.seconds = list[Any](), list[float]()
+        self.recipe = new if isinstance(new, str) else _recipe(module, new)
+        if isinstance(new, str) or isinstance(self.recipe, str):
+            self.report.reason = str(self.recipe)
+            return
+        self.report.formula = str(replace(self.recipe, eps=self.recipe.eps_of(module), eps_name=None))
+        self.ours = object.__new__(new)  # the norm that convert() would make of the module
+        self.ours.__dict__ = vars(module)
+
+    def finished(self, spent: list[float]) -> InspectedNorm:
+        if self.report.rows == 0 and self.report.reason is None:
+            self.report.reason = "its x had no rows" if self.report.calls else "it was not called"
+        self.report.seconds = statistics.median(self.seconds)
+        self.report.share = statistics.median(a / b for a, b in zip(self.seconds, spent, strict=True))
+        return self.report
+
+    # The module's own hooks may change x and y. These hooks are between them and forward.
+
+    def measure_calls(self) -> None:
+        self.hooks = [self.module.register_forward_hook(self._measure, prepend=True, with_kwargs=True)]
+
+    def time_calls(self) -> None:
+        def add_time(sign: int) -> None:
+            self.seconds[-1] += sign * time.perf_counter()
+
+        self.seconds.append(0.0)
+        self.hooks.append(self.module.register_forward_pre_hook(lambda *_: add_time(-1)))
+        self.hooks.append(self.module.register_forward_hook(lambda *_: add_time(1), prepend=True))
+
+    def remove_hooks(self) -> None:
+        while self.hooks:
+            self.hooks.pop().remove()
+
+    def _measure(self, module: nn.Module, args: Any, kwargs: Any, y: Any) -> None:
+        report, given = self.report, (*args, *kwargs.values())
+        report.calls += 1
+        if isinstance(self.recipe, str):
+            return
+        place = _place(self.recipe, module, given[0]) if len(given) == 1 else None
+        if place is None:
+            report.reason = "it was called with an x or with arguments that convert leaves to its own forward"
+        elif place.count > 0:
+            self._compare(self.recipe, place, given[0], y)
+
+    def _compare(self, recipe: Recipe, place: Place, x: Tensor, y: Tensor) -> None:
+        report, weight = self.report, recipe.tensors(self.module)[0]
+        types = [str(t.dtype)[6:].replace("float", "f") for t in (x, weight, y) if t is not None]
+        report.types = "/".join(types if len(set(types)) > 1 else types[:1])
+        report.rows, report.columns = report.rows + place.count, place.cols
+        found = _figures(recipe, self.module, place, x, (y, self.ours.forward(x)))
+        for name, value in zip(("mean_over_std", "x_over_std", "error", "evenorm_error"), found, strict=True):
+            setattr(report, name, max(value, getattr(report, name) or 0.0))
+        if report.same_bits_alone is not False:
+            report.same_bits_alone = _same_alone(self.module, place, x, y)
+
+
+def _recipe(module: nn.Module, cls: Any) -> Recipe | str:
+    """Returns what the module computes if convert() would give it the class cls, or why it is not measured."""
+    if hasattr(cls, "evenorm_recipe"):
+        return cls.evenorm_recipe  # type: ignore[no-any-return]
+    norm: Any = module
+    if getattr(norm, "dim", None) not in (None, -1, (-1,)):
+        return f"rows along dim={norm.dim} are not measured"
+    kind = "rms" if isinstance(norm, nn.RMSNorm) else "layer" if isinstance(norm, nn.LayerNorm) else "group"
+    weight, bias = (None if getattr(norm, name, None) is None else name for name in ("weight", "bias"))
+    cols = None if kind == "group" else math.prod(norm.normalized_shape)
+    return Recipe(kind, weight, bias, "", norm.eps, groups=getattr(norm, "num_groups", EACH), cols=cols)
+
+
+def _place(recipe: Recipe, module: Any, x: Any) -> Place | None:
+    """Returns where the rows of x lie, or None if evenorm leaves such an x to the module's own forward."""
+    if recipe.axes:
+        found = recipe.axis(module, x)
+    else:
+        handled = is_supported(x) and x.device.type == "cpu" and not has_overrides(x, *recipe.tensors(module))
+        found = (GROUPS if recipe.kind == "group" else LAST, "") if handled else None
+    if found is None:
+        return None
+    sizes = tuple(x.shape)
+    if found[0] == GROUPS:
+        alone = hasattr(module, "_get_no_batch_dim") and x.dim() == module._get_no_batch_dim()  # of instance norm
+        sizes = (1, *sizes) if alone else sizes
+        return Place(GROUPS, sizes, math.prod(sizes[1:]) // recipe.groups_of(module, sizes[1]))
+    cols = sizes[1] if found[0] == FIRST else math.prod(recipe.shape(module) or sizes[-1:])
+    return Place(found[0], sizes if found[0] == FIRST else (x.numel() // cols, cols), cols)
+
+
+def _figures(recipe: Recipe, module: nn.Module, place: Place, x: Tensor, results: tuple[Tensor, ...]) -> list[float]:
+    """Returns the largest |mean|/std and |x|/std of x's rows, and the largest error of each result."""
+    sample = replace(place, sizes=(1, *place.sizes[1:]))  # whose rows have the same parameters as those of the others
+    given = (None if t is None or recipe.form == UNUSED else t.reshape(-1) for t in recipe.tensors(module))
+    weight, bias = (None if t is None else sample.spread(t) for t in given)
+    rows, ys = place.rows(x), [place.rows(y) for y in results]
+    eps = recipe.eps_of(module)
+    eps = torch.finfo(torch.promote_types(x.dtype, torch.float32)).eps if eps is None else eps
+    worst = torch.zeros(2 + len(ys), dtype=torch.float64)
+    step = max(1, MOST_ELEMENTS // place.cols)
+    for at in (slice(start, start + step) for start in range(0, place.count, step)):
+        part = rows[at].double()
+        row = torch.arange(at.start, at.start + len(part)) % sample.count
+        gamma = part.new_ones(()) if weight is None else weight[row].double() + (recipe.form == ZERO_CENTRED)
+        gamma = gamma / math.sqrt(place.cols) if recipe.form == PER_LENGTH else gamma
+        beta = part.new_zeros(()) if bias is None else bias[row].double()
+        mean, xhat, rstd, counts = _normalised(recipe, part, eps)
+        exact, scale = xhat * gamma + beta, xhat.abs().amax(1, keepdim=True) * gamma.abs() + beta.abs()
+        figures = [(mean * rstd).abs(), part.abs() * rstd]
+        for y in ys:
+            kind = torch.finfo(y.dtype)
+            error = (y[at].double() - exact).abs() / (kind.eps / 2 * scale.clamp(min=kind.smallest_normal))
+            figures.append(error.nan_to_num(nan=math.inf, posinf=math.inf))
+        worst = torch.maximum(worst, torch.stack([figure.where(counts, 0.0).amax() for figure in figures]))
+    return worst.tolist()
+
+
+def _normalised(recipe: Recipe, x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the rows' means, xhat and 1/std in float64, and which rows count."""
+    mean, centred = x.mean(1, keepdim=True), x
+    if recipe.kind != "rms":
+        rest = (x - mean).mean(1, keepdim=True)  # what the mean lacks if x is float64
+        mean, centred = mean + rest, x - mean - rest
+    var = centred.square().mean(1, keepdim=True)
+    rstd = (var + eps).rsqrt().where(var + eps > 0, 0.0)
+    return mean, centred * rstd, rstd, var.isfinite() & (var.sqrt() >= recipe.least)
+
+
+def _same_alone(module: nn.Module, place: Place, x: Tensor, y: Tensor) -> bool | None:
+    """Returns whether a few rows (of groups: samples) have y's bits if the module computes each alone."""
+    of_row = next((k for k in range(1, x.dim() + 1) if math.prod(x.shape[-k:]) == place.cols), 1)
+    axes = {LAST: range(x.dim() - of_row), FIRST: (0, *range(2, x.dim())), GROUPS: range(x.dim() == len(place.sizes))}
+    count = math.prod(x.shape[axis] for axis in axes[place.axis])
+    for index in torch.linspace(0, count - 1, min(count, FEW_ROWS)).long().tolist():
+        cut = [slice(None)] * x.dim()
+        for axis in axes[place.axis]:
+            index, at = divmod(index, x.shape[axis])
+            cut[axis] = slice(at, at + 1)
+        alone = module.forward(x[tuple(cut)].contiguous())
+        bits = [t.reshape(-1).contiguous().view(torch.uint8) for t in (alone, y[tuple(cut)])]
+        if not torch.equal(*bits):
+            return False
+    return True
