@@ -94,6 +94,14 @@ def test_figures_equal_an_independent_computation(name, mean, monkeypatch):
     assert found.error == found.evenorm_error and found.cls.startswith("evenorm.torch.")
 
 
+def test_float64():
+    norm, x = nn.LayerNorm(64, dtype=torch.float64), torch.randn(30, 64, dtype=torch.float64) + 1e6
+    (found,) = et.inspect(norm, x).norms
+    expected = figures(x, norm(x), norm.weight, norm.bias, norm.eps, (-1,))[2]
+    assert found.types == "f64" and found.evenorm_error < 10
+    assert expected > 100 and found.error == pytest.approx(expected, abs=10)
+
+
 FAMILIES = {"Bert": "layer", "GPT2": "layer", "Llama": "rms", "ViT": "layer", "ConvNext": "layer"}
 
 
@@ -203,7 +211,8 @@ class Sleep(nn.Module):
 def test_shares_of_time_and_a_reason():
     report = et.inspect(nn.Sequential(SleepyNorm(), Sleep()), torch.randn(3, 8))
     (found,) = report.norms
-    assert 0.15 < found.share < 0.4 and 0.12 < report.seconds < 1 and 0.03 < found.seconds < 0.3
+    assert 0.15 < found.share < 0.4 and report.seconds > 0.12
+    assert found.seconds / report.seconds == pytest.approx(found.share, rel=0.3)
     assert found.formula is found.error is None and "on random input it differs by" in found.reason
     assert found.reason.split()[0] in repr(report) and "error" not in repr(report)
 
@@ -244,7 +253,9 @@ class ByBatch(nn.RMSNorm):
 
 def test_bits_that_depend_on_the_batch():
     norm, x = ByBatch(64, eps=1e-5), torch.randn(40, 64)
-    before = et.inspect(norm, x)
+    model = nn.Sequential(norm)
+    model.forward = lambda x: norm(x) + norm(x[:1])
+    before = et.inspect(model, x)
     assert before.norms[0].same_bits_alone is False and "differ" in repr(before)
     et.convert(norm)
     assert et.inspect(norm, x).norms[0].same_bits_alone is True
@@ -268,6 +279,7 @@ def test_errors_that_are_not_finite_and_json():
     found = json.loads(report.json())
     assert found["norms"][0]["error"] == "inf" and found["norms"][0]["evenorm_error"] < 4
     assert found["norms"][0]["formula"] == report.norms[0].formula and found["seconds"] == report.seconds
+    assert et.inspect(nn.LayerNorm(64, eps=0.0), 1e-25 * torch.randn(3, 64)).norms[0].error == math.inf  # y is infinite
     not_finite = torch.randn(3, 64)
     not_finite[1, 2] = math.nan
     assert et.inspect(nn.LayerNorm(64), not_finite).norms[0].error < 10  # of the other rows
