@@ -103,6 +103,13 @@ def test_onnx_of_group_and_instance_norm_is_that_of_torch_nn(norm, opset):
     assert opset == 18 or "InstanceNormalization" not in operators(doubles)  # which ONNX Runtime lacks for float64
 
 
+@pytest.mark.parametrize("options", [{"opset_version": 20, "optimize": False}, {"opset_version": 23}])
+def test_onnx_keeps_a_small_eps(options):
+    model, x = et.RMSNorm(C, eps=1e-12), torch.zeros(2, C)
+    x[1] = 1e-6
+    assert_computes(exported(model, x, **options), model, x)
+
+
 class Residual(nn.Module):
     def __init__(self, kind):
         super().__init__()
