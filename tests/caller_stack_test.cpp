@@ -99,8 +99,10 @@ TEST_P(CallerStack, GradientsTakeAtMost64KiB) {
     contracts::BackwardOperation op = contracts::same_type_backward(Kind::layer, GetParam(), cols);
     for (const DType dx : kAllTypes) {
       op.dx = dx;
-      const contracts::BackwardInputs inputs =
-          inputs_of(op, {"normal", "mean_1e6"}, {"normal"}, cols == 100000 ? 2 : 20);
+      contracts::BackwardInputs inputs = inputs_of(op, {"normal", "mean_1e6"}, {"normal"}, cols == 100000 ? 2 : 20);
+      if (dx == DType::f32) {  // sums that leave the range of f32 are found anew
+        inputs.dy = Array(GetParam(), std::vector<double>(inputs.dy.size(), 3e38));
+      }
       for (const internal::Target target : runnable_targets()) {
         for (const Executor& executor : executors()) {
           const contracts::BackwardRunner measure = [&](const Backward& backward, const Executor&) {

@@ -75,7 +75,7 @@ class BackwardPass {
 
   // Sums of f32 that are not finite, because numbers left the range of f32 on the way: anew, as if all rows were rare.
   void repair(const BackwardTask<A>& task) {
-    constexpr std::size_t kAtOnce = 256;  // few, to save stack
+    constexpr std::size_t kAtOnce = 32;  // few, to save stack
     static_assert(kBlock % kAtOnce == 0);
     const auto are_finite = rows_.kernels.template in<double>().are_finite;
     for (std::size_t col = task.range.first, n; col < task.range.end; col += n) {
