@@ -1,5 +1,6 @@
 """evenorm.torch.inspect: its figures against an independent computation, and that it leaves models as they are."""
 
+import contextlib
 import copy
 import json
 import math
@@ -194,6 +195,67 @@ def test_hooks_are_removed_if_the_model_raises():
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
+class Odd(nn.Module):
+    """Changes itself in forward, and calls a norm that raises."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms, self.narrow = nn.ModuleList([nn.LayerNorm(8)]), nn.LayerNorm(7)
+        self.made, self.cache = None, torch.zeros(4, 8)
+
+    def forward(self, x):
+        if self.made is None:
+            self.made = nn.Linear(8, 8)
+        self.norms.append(nn.LayerNorm(8))
+        self.register_forward_hook(lambda *_: None)
+        self.cache.copy_(x)
+        with contextlib.suppress(RuntimeError):
+            self.narrow(x)
+        return self.norms[0](self.made(x))
+
+
+def test_a_model_that_changes_itself_and_a_norm_that_raises():
+    model = Odd()
+    report = et.inspect(model, torch.randn(4, 8))
+    assert model.made is None and len(model.norms) == 1 and not model._forward_hooks and not model.cache.any()
+    assert list(model.state_dict()) == ["norms.0.weight", "norms.0.bias", "narrow.weight", "narrow.bias"]
+    measured, raised = report.norms
+    assert 0 < measured.share < 1 and raised.share == 0 and raised.reason == "no call of it was completed"
+
+
+class Mapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+        return torch.func.vmap(self.norm)(x)
+
+
+def test_what_is_not_measured_has_a_reason():
+    for norm, shape in ((nn.LayerNorm(0), (3, 0)), (nn.LayerNorm((2, 0)), (3, 2, 0)), (nn.GroupNorm(2, 4), (2, 4, 0))):
+        assert et.inspect(norm, torch.zeros(shape)).norms[0].reason == "its x had no elements"
+    assert "convert leaves" in et.inspect(Mapped(), torch.randn(3, 4, 8)).norms[0].reason
+    scripted = nn.Sequential(torch.jit.script(nn.LayerNorm(3)), nn.LayerNorm(3))
+    measured, left = et.inspect(scripted, torch.randn(2, 3)).norms
+    assert measured.error < 4 and left.reason
+    with pytest.raises(TypeError, match="inputs should be such that copy.deepcopy"):
+        et.inspect(nn.LayerNorm(3), (torch.ones(3) for _ in range(2)))
+
+
+def test_group_norm_in_channels_last_order_is_computed_alone_in_it():
+    x = torch.randn(1, 12, 5, 5).contiguous(memory_format=torch.channels_last)
+    assert et.inspect(nn.GroupNorm(4, 12), x).norms[0].same_bits_alone
+
+
+@pytest.mark.parametrize(("size", "eps"), [(1e200, 1e-5), (1e-200, 0.0), (1e-200, 1e-300)])
+def test_float64_rows_far_from_1(size, eps):
+    x = torch.randn(5, 24, dtype=torch.float64) * size
+    converted = et.LayerNorm(24, eps=eps, dtype=torch.float64)
+    (found,) = et.inspect(converted, x).norms
+    assert 0 < found.error < 8 and found.x_over_std < 6
+
+
 class SleepyNorm(nn.Module):
     """No norm, in spite of its name."""
 
@@ -284,7 +346,7 @@ def test_errors_that_are_not_finite_and_json():
     not_finite[1, 2] = math.nan
     assert et.inspect(nn.LayerNorm(64), not_finite).norms[0].error < 10  # of the other rows
     (empty,) = et.inspect(nn.LayerNorm(64), torch.zeros(0, 64)).norms
-    assert (empty.calls, empty.error, empty.reason) == (1, None, "its x had no rows")
+    assert (empty.calls, empty.error, empty.reason) == (1, None, "its x had no elements")
 
 
 def test_the_table_fits():

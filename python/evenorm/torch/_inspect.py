@@ -72,7 +72,8 @@ class Inspection:
         measured = [one for one in self.norms if one.error is not None]
         share = sum(one.share for one in self.norms)
         ms = f"{self.seconds * 1e3:.3g} ms"
-        lines = [f"evenorm.torch.inspect: {len(self.norms)} norms take {share:.2%} of a forward pass of {ms}"]
+        count = "1 norm takes" if len(self.norms) == 1 else f"{len(self.norms)} norms take"
+        lines = [f"evenorm.torch.inspect: {count} {share:.2%} of a forward pass of {ms}"]
         lines += _lines(measured) if measured else ()
         others = [(one.name, f"{one.cls}: {one.reason}") for one in self.norms if one.reason is not None]
         lines += [*table("left", others), *(f"  warning   {text}" for text in self.warnings)]
@@ -102,8 +103,9 @@ def inspect(model: nn.Module, /, *inputs: Any, **kwargs: Any) -> Inspection:
     """Run a model on your own inputs and measure each of its norms: accuracy, batch dependence and time.
 
     The model runs as it is, without gradients: once to measure, and then for about a second to time. Afterwards its
-    parameters, buffers, attributes, hooks and modes, the random states and the inputs are as before, except attributes
-    that the model changes in place, such as a list that grows. Norms that are not modules are not found.
+    buffers, attributes, submodules, hooks and modes, PyTorch's random states and the inputs are as before, except
+    parameters and objects that forward changes in place, such as a list that grows. Norms that are not modules are not
+    found.
 
     Args:
         model: any module, converted or not. What torch.compile returned runs uncompiled.
@@ -119,13 +121,13 @@ def inspect(model: nn.Module, /, *inputs: Any, **kwargs: Any) -> Inspection:
           of var + eps, or of the mean of squares + eps. Large ones cost digits;
         - error, evenorm_error: the largest error of the module, and of evenorm's norm on the same x, against the formula
           in float64. The unit is u (|weight| max|xhat| + |bias|): u is half the epsilon of y's type (2^-24 for float32),
-          and the maximum is over the row. Rows that are not finite do not count. The errors of float64 norms include those
-          of the reference, a few u;
+          and the maximum is over the row. Rows that are not finite do not count. A y beyond the range of its type is
+          infinitely wrong. The errors of float64 norms include those of the reference, a few u;
         - same_bits_alone: False if one of 8 rows (group norms: samples) has other bits when the module computes it alone;
         - seconds, share: the time in a forward pass, and its share of the pass. They are meaningful on the CPU only.
 
     Raises:
-        TypeError: model is not a torch.nn.Module.
+        TypeError: model is not a torch.nn.Module, or the inputs cannot be copied.
         ValueError: a parameter has no shape yet.
 
     Example:
@@ -152,13 +154,16 @@ def inspect(model: nn.Module, /, *inputs: Any, **kwargs: Any) -> Inspection:
         spent.append(_run(model, inputs, kwargs, norms, _Norm.time_calls))
     reports = sorted((norm.finished(spent) for norm in norms), key=lambda one: -(one.error or 0.0))
     notes = tuple(bypassed(model, {one.name for one in reports}))
-    return Inspection(tuple(reports), statistics.median(spent), notes)
+    return Inspection(tuple(reports), statistics.mean(spent), notes)
 
 
 def _run(model: nn.Module, inputs: Any, kwargs: Any, norms: "list[_Norm]", hook: "Callable[[_Norm], None]") -> float:
     """Runs the model with hooks on its norms, and returns the seconds that it took."""
     detached = tree_map(lambda value: value.detach() if isinstance(value, Tensor) else value, (inputs, kwargs))
-    args, options = copy.deepcopy(detached)
+    try:
+        args, options = copy.deepcopy(detached)
+    except Exception as error:
+        raise TypeError(f"inputs should be such that copy.deepcopy() can copy them: {error}") from error
     with ExitStack() as stack:
         for context in (torch.no_grad(), random_states(), _restored(model), torch.compiler.set_stance("force_eager")):
             stack.enter_context(context)
@@ -172,21 +177,24 @@ def _run(model: nn.Module, inputs: Any, kwargs: Any, norms: "list[_Norm]", hook:
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Restores the attributes of all modules, and the tensors that a forward pass may change in place."""
+    """Restores all modules' attributes and dictionaries, and the tensors that a forward pass may change in place."""
     modules: list[Any] = list(model.modules())
-    homes = [home for module in modules for home in (vars(module), module._parameters, module._buffers)]
-    before = [(home, dict(home)) for home in homes if isinstance(home, dict)]
+    values = [value for module in modules for value in vars(module).values()]
+    homes = (*map(vars, modules), *(value for value in values if isinstance(value, dict)))  # of parameters, hooks, ...
+    before = [(home, dict(home)) for home in homes]
     renormalised = [module.weight for module in modules if getattr(module, "max_norm", None) is not None]
-    tensors = [(t, t.clone()) for t in (*model.buffers(), *renormalised) if not t.is_inference()]
+    tensors = (*model.buffers(), *renormalised, *(value for value in values if isinstance(value, Tensor)))
+    kept = [(tensor, tensor.clone()) for tensor in tensors]
     try:
         yield
     finally:
         for home, saved in before:
             home.clear()
             home.update(saved)
-        for tensor, kept in tensors:
-            if not torch.equal(tensor, kept):  # batch norm does not change the version
-                tensor.copy_(kept)
+        for tensor, values_before in kept:
+            if not torch.equal(tensor, values_before):  # batch norm does not change the version
+                with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+                    tensor.copy_(values_before)
 
 
 class _Norm:
@@ -194,7 +202,7 @@ class _Norm:
 
     def __init__(self, name: str, module: nn.Module, new: type[nn.Module] | str) -> None:
         self.module, self.report = module, InspectedNorm(name, class_name(module))
-        self.hooks, self.seconds = list[Any](), list[float]()
+        self.hooks, self.seconds, self.started = list[Any](), list[float](), list[float]()
         self.recipe = new if isinstance(new, str) else _recipe(module, new)
         if isinstance(new, str) or isinstance(self.recipe, str):
             self.report.reason = str(self.recipe)
@@ -205,23 +213,26 @@ class _Norm:
 
     def finished(self, spent: list[float]) -> InspectedNorm:
         if self.report.rows == 0 and self.report.reason is None:
-            self.report.reason = "its x had no rows" if self.report.calls else "it was not called"
-        self.report.seconds = statistics.median(self.seconds)
-        self.report.share = statistics.median(a / b for a, b in zip(self.seconds, spent, strict=True))
+            none = "no call of it was completed" if self.started else "it was not called"
+            self.report.reason = "its x had no elements" if self.report.calls else none
+        self.report.seconds = statistics.mean(self.seconds)
+        self.report.share = sum(self.seconds) / sum(spent)
         return self.report
 
-    # The module's own hooks may change x and y. These hooks are between them and forward.
+    # The module's own hooks may change x and y. These hooks are between them and forward. A script has none.
 
     def measure_calls(self) -> None:
-        self.hooks = [self.module.register_forward_hook(self._measure, prepend=True, with_kwargs=True)]
+        if not isinstance(self.module, torch.jit.ScriptModule):
+            self.hooks.append(self.module.register_forward_hook(self._measure, prepend=True, with_kwargs=True))
 
     def time_calls(self) -> None:
-        def add_time(sign: int) -> None:
-            self.seconds[-1] += sign * time.perf_counter()
+        def add_time() -> None:
+            self.seconds[-1] += time.perf_counter() - self.started.pop()
 
         self.seconds.append(0.0)
-        self.hooks.append(self.module.register_forward_pre_hook(lambda *_: add_time(-1)))
-        self.hooks.append(self.module.register_forward_hook(lambda *_: add_time(1), prepend=True))
+        if not isinstance(self.module, torch.jit.ScriptModule):
+            start = self.module.register_forward_pre_hook(lambda *_: self.started.append(time.perf_counter()))
+            self.hooks += start, self.module.register_forward_hook(lambda *_: add_time(), prepend=True)
 
     def remove_hooks(self) -> None:
         while self.hooks:
@@ -232,10 +243,12 @@ class _Norm:
         report.calls += 1
         if isinstance(self.recipe, str):
             return
+        if isinstance(given[0], Tensor) and given[0].numel() == 0:
+            return
         place = _place(self.recipe, module, given[0]) if len(given) == 1 else None
-        if place is None:
+        if place is None or torch._C._functorch.is_functorch_wrapped_tensor(given[0]):
             report.reason = "it was called with an x or with arguments that convert leaves to its own forward"
-        elif place.count > 0:
+        else:
             self._compare(self.recipe, place, given[0], y)
 
     def _compare(self, recipe: Recipe, place: Place, x: Tensor, y: Tensor) -> None:
@@ -297,7 +310,10 @@ def _figures(recipe: Recipe, module: nn.Module, place: Place, x: Tensor, results
         gamma = part.new_ones(()) if weight is None else weight[row].double() + (recipe.form == ZERO_CENTRED)
         gamma = gamma / math.sqrt(place.cols) if recipe.form == PER_LENGTH else gamma
         beta = part.new_zeros(()) if bias is None else bias[row].double()
-        mean, xhat, rstd, counts = _normalised(recipe, part, eps)
+        largest = part.abs().amax(1, keepdim=True).clamp(min=math.sqrt(eps))
+        factor = torch.exp2(-torch.frexp(largest)[1].double().clamp(-1000, 1000))  # so that float64 does not overflow
+        part = part * factor
+        mean, xhat, rstd, counts = _normalised(recipe, part, factor, eps)
         exact, scale = xhat * gamma + beta, xhat.abs().amax(1, keepdim=True) * gamma.abs() + beta.abs()
         figures = [(mean * rstd).abs(), part.abs() * rstd]
         for y in ys:
@@ -308,15 +324,16 @@ def _figures(recipe: Recipe, module: nn.Module, place: Place, x: Tensor, results
     return worst.tolist()
 
 
-def _normalised(recipe: Recipe, x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the rows' means, xhat and 1/std in float64, and which rows count."""
+def _normalised(recipe: Recipe, x: Tensor, factor: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the rows' means, xhat and 1/std in float64, and which rows count. Rows were multiplied by `factor`."""
     mean, centred = x.mean(1, keepdim=True), x
     if recipe.kind != "rms":
         rest = (x - mean).mean(1, keepdim=True)  # what the mean lacks if x is float64
         mean, centred = mean + rest, x - mean - rest
     var = centred.square().mean(1, keepdim=True)
-    rstd = (var + eps).rsqrt().where(var + eps > 0, 0.0)
-    return mean, centred * rstd, rstd, var.isfinite() & (var.sqrt() >= recipe.least)
+    var_eps = var + eps * factor * factor
+    rstd = var_eps.rsqrt().where(var_eps > 0, 0.0)
+    return mean, centred * rstd, rstd, var.isfinite() & (var.sqrt() >= recipe.least * factor)
 
 
 def _same_alone(module: nn.Module, place: Place, x: Tensor, y: Tensor) -> bool | None:
@@ -329,7 +346,7 @@ def _same_alone(module: nn.Module, place: Place, x: Tensor, y: Tensor) -> bool |
         for axis in axes[place.axis]:
             index, at = divmod(index, x.shape[axis])
             cut[axis] = slice(at, at + 1)
-        alone = module.forward(x[tuple(cut)].contiguous())
+        alone = module.forward(x[tuple(cut)].clone())  # in x's memory format
         bits = [t.reshape(-1).contiguous().view(torch.uint8) for t in (alone, y[tuple(cut)])]
         if not torch.equal(*bits):
             return False
