@@ -24,7 +24,11 @@ struct BackwardScratch {
   };
   alignas(kCacheLine) A gamma[kBlock];
   alignas(kCacheLine) T block[kBlock];  // of x, for its moments
-  alignas(kCacheLine) T x[kPiece], dy[kPiece], dsum[kPiece], dx[kPiece];
+  alignas(kCacheLine) T x[kPiece], dy[kPiece], dx[kPiece];
+  union {  // without dx, there is no dsum
+    alignas(kCacheLine) T dsum[kPiece];
+    double sums_again[kPiece * sizeof(T) / sizeof(double)];
+  };
 };
 
 enum class Weights { gamma, ones };

@@ -8,8 +8,7 @@
 
 namespace evenorm::internal {
 
-// Sums of n columns, which are cleared: dgamma, then dbeta. chains: of `length` numbers each, at least n;
-// kChainsOfColumn.
+// Sums of n columns, which are cleared: dgamma, then dbeta. chains: kChainsOfColumn of `length` >= n numbers each.
 template <class A>
 GradientColumns<A> cleared_columns(double* sums, std::size_t n, A* chains, std::size_t length) {
   std::fill_n(sums, 2 * n, 0.0);

@@ -75,14 +75,13 @@ class BackwardPass {
 
   // Sums of f32 that are not finite, because numbers left the range of f32 on the way: anew, as if all rows were rare.
   void repair(const BackwardTask<A>& task) {
-    constexpr std::size_t kAtOnce = 32;  // few, to save stack
-    static_assert(kBlock % kAtOnce == 0);
+    double* const sums = rows_.scratch.sums_again;
+    constexpr std::size_t kAtOnce = std::extent_v<decltype(rows_.scratch.sums_again)> / 2;
     const auto are_finite = rows_.kernels.template in<double>().are_finite;
     for (std::size_t col = task.range.first, n; col < task.range.end; col += n) {
       n = std::min(kAtOnce, task.range.end - col);
       const GradientColumns<A> found = from_column(task.columns, col - task.range.first);
       if (are_finite(found.sums.dgamma, n) && are_finite(found.sums.dbeta, n)) continue;
-      double sums[2 * kAtOnce];
       const BackwardTask<A> again{task.block, {col, col + n}, cleared_columns(sums, n, found.dgamma_chain, n), false};
       for (std::size_t row = task.block.first; row < task.block.end; ++row) {
         GradientScalars s;
@@ -139,9 +138,8 @@ void run_row_blocks(const Kernels& kernels, const GradientProblem& p, const Grad
     BackwardPass<T> pass(kernels, p, plan, 0, {0, p.cols}, nullptr);
     const std::size_t blocks = row_blocks(p), slot = 2 * p.cols;
     alignas(kCacheLine) A of_short_rows[kChainsOfColumn<A> * kBlock];
-    const bool are_short = plan.chain_length == 0;
-    A* const chains = are_short ? of_short_rows : reinterpret_cast<A*>(slots + count * slot);
-    const std::size_t length = are_short ? whole_vectors(p.cols) : plan.chain_length;
+    A* const chains = plan.chain_length == 0 ? of_short_rows : reinterpret_cast<A*>(slots + count * slot);
+    const std::size_t length = plan.chain_length == 0 ? whole_vectors(p.cols) : plan.chain_length;
     double* nodes[kMaxNodes];
     ColumnTree tree({&kernels, nodes, slot});
     for (std::size_t block = first; block < first + count; ++block) {

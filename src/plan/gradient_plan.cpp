@@ -59,7 +59,7 @@ void plan_set(const GradientProblem& p, GradientPlan& plan) {
   const bool may_take_two_steps = row_blocks(p) == 1 && !has_shared_columns(p);
   if (p.cols > kBlock) plan.chain_length = whole_vectors(p.cols);
   const auto slots_bytes = [&] { return row_blocks(p) * sums_bytes(p.cols, plan.chain_length); };
-  if (slots_bytes() > most) plan.chain_length = p.cols;
+  if (p.cols > kBlock && slots_bytes() > most) plan.chain_length = p.cols;
   if (may_take_two_steps && slots_bytes() > most) {
     plan.route = GradientRoute::two_steps;
     plan.set_bytes = scalars_bytes(p) + kCacheLine;

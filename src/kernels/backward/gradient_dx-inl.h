@@ -1,6 +1,5 @@
 // dx, and what rows add to dgamma and dbeta: pairs of chains of kChainRows rows in the arithmetic's type, then wide
-// sums.
-// Included once per target.
+// sums. Included once per target.
 #pragma once
 
 #include "kernels/fold-inl.h"
