@@ -115,10 +115,7 @@ def swap_classes(
     model: nn.Module, choose: Callable[[nn.Module], type[nn.Module] | str | None]
 ) -> tuple[tuple[Replaced, ...], tuple[Left, ...]]:
     """Gives each module the class that choose() returns, and collects the reasons that it returns instead."""
-    if isinstance(model, type):
-        raise TypeError(f"model is the class {model.__name__}, but must be a torch.nn.Module: an instance of it")
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
+    check_model(model)
     replaced, left = [], []
     for name, module in model.named_modules():
         old = class_name(module)
@@ -129,6 +126,13 @@ def swap_classes(
         elif result is not None:
             left.append(Left(name, old, result))
     return tuple(replaced), tuple(left)
+
+
+def check_model(model: Any) -> None:
+    if isinstance(model, type):
+        raise TypeError(f"model is the class {model.__name__}, but must be a torch.nn.Module: an instance of it")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
 
 
 def is_evenorms(module: nn.Module) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from ._convert import bypassed, class_name, is_evenorms, swap, table
+from ._convert import bypassed, check_model, class_name, is_evenorms, swap, table
 from ._functions import has_overrides, is_supported
 from ._look_alikes import EACH, FIRST, GROUPS, LAST, PER_LENGTH, UNUSED, ZERO_CENTRED, Recipe
 from ._probe import Place, random_states
@@ -139,8 +139,7 @@ def inspect(model: nn.Module, /, *inputs: Any, **kwargs: Any) -> Inspection:
         >>> norm.evenorm_error < 4
         True
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}, but must be a torch.nn.Module")
+    check_model(model)
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(value):
             raise ValueError(f"{name} has no shape yet: call the model once before inspecting it")
