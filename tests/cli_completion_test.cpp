@@ -1,24 +1,17 @@
 // `evenorm completion` and the manual page: shells accept the scripts, and both cover the whole program. The expected
 // commands and options come from --help, not from the code that generates the scripts.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdio>
 #include <fstream>
 #include <sstream>
 
-#include "support/places.hpp"
-#include "support/program.hpp"
+#include "support/cli.hpp"
 
 namespace evenorm::testing {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsSupersetOf;
-using ::testing::Not;
 
 struct ShellRun {
   int status = -1;
@@ -37,25 +30,18 @@ ShellRun shell(const std::string& command) {
 
 bool installed(const std::string& program) { return shell("command -v " + program).status == 0; }
 
-std::string output(const std::vector<std::string>& arguments) {
-  const auto run = run_evenorm(arguments);
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_EQ(run.err, "");
-  return run.out;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
+Words lines_of(const std::string& text) {
+  Words lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }
 
 // The first words of the lines under "Subcommands:".
-std::vector<std::string> commands() {
-  std::vector<std::string> names;
+Words commands() {
+  Words names;
   bool listed = false;
-  for (const std::string& line : lines_of(output({"--help"}))) {
+  for (const std::string& line : lines_of(output_of({"--help"}))) {
     if (listed && line.starts_with("  ")) names.push_back(line.substr(2, line.find(' ', 2) - 2));
     if (listed && line.empty()) break;
     listed = listed || line == "Subcommands:";
@@ -64,9 +50,9 @@ std::vector<std::string> commands() {
 }
 
 // The options of a command, such as "-o" and "--output".
-std::vector<std::string> options(const std::string& command) {
-  std::vector<std::string> names;
-  for (const std::string& line : lines_of(output({command, "--help"}))) {
+Words options(const std::string& command) {
+  Words names;
+  for (const std::string& line : lines_of(output_of({command, "--help"}))) {
     if (!line.starts_with("  -")) continue;
     std::string words = line.substr(2, line.find(' ', 2) - 2);
     for (std::size_t start = 0; start < words.size();) {
@@ -79,9 +65,9 @@ std::vector<std::string> options(const std::string& command) {
 }
 
 // Bash's completions of the last of `words`, in a folder with these files.
-std::vector<std::string> completed(const std::vector<std::string>& words, const std::vector<std::string>& files = {}) {
+Words completed(const Words& words, const Words& files = {}) {
   const TemporaryFolder folder, place;
-  write_file(folder / "script", output({"completion", "bash"}));
+  write_file(folder / "script", output_of({"completion", "bash"}));
   for (const std::string& file : files) write_file(place / file, "");
   std::string list;
   for (const std::string& word : words) list += "'" + word + "' ";
@@ -115,7 +101,7 @@ TEST(CliCompletion_Bash, OffersValues) {
 }
 
 TEST(CliCompletion_Bash, OffersFilesWhereTheyAreAccepted) {
-  const std::vector<std::string> files{"x 1.npy", "x2.npy", "other"};
+  const Words files{"x 1.npy", "x2.npy", "other"};
   EXPECT_THAT(completed({"apply", "x"}, files), ElementsAre("x 1.npy", "x2.npy"));
   EXPECT_THAT(completed({"apply", "x2.npy", "-o", ""}, files), ElementsAre("other", "x 1.npy", "x2.npy"));
   EXPECT_THAT(completed({"grad", "x2.npy", "x"}, files), ElementsAre("x 1.npy", "x2.npy"));
@@ -128,7 +114,7 @@ TEST(CliCompletion_Bash, OffersFilesWhereTheyAreAccepted) {
 TEST(CliCompletion, OtherShellsAcceptTheirScripts) {
   const TemporaryFolder folder;
   for (const char* name : {"zsh", "fish"}) {
-    write_file(folder / name, output({"completion", name}));
+    write_file(folder / name, output_of({"completion", name}));
     if (!installed(name)) continue;
     const ShellRun run = shell(std::string(name) + " -n '" + (folder / name) + "'");
     EXPECT_EQ(run.status, 0) << name;
@@ -137,10 +123,11 @@ TEST(CliCompletion, OtherShellsAcceptTheirScripts) {
 }
 
 TEST(CliCompletion, EveryOptionIsInEveryScriptAndTheManual) {
-  const std::string zsh = output({"completion", "zsh"}), fish = output({"completion", "fish"});
-  std::string manual = output({"manual"});
+  const std::string zsh = output_of({"completion", "zsh"}), fish = output_of({"completion", "fish"});
+  std::string manual = output_of({"manual"});
   for (std::size_t at = 0; (at = manual.find("\\-", at)) != std::string::npos;) manual.erase(at, 1);
-  ASSERT_THAT(commands(), IsSupersetOf({"apply", "bench", "grad", "check", "explain", "info", "completion"}));
+  ASSERT_THAT(commands(),
+              ::testing::IsSupersetOf({"apply", "bench", "grad", "check", "explain", "info", "completion"}));
   for (const std::string& command : commands()) {
     EXPECT_THAT(zsh, HasSubstr("        " + command + ")\n")) << command;
     const std::size_t start = manual.find(".SS \"evenorm " + command + "\"");
@@ -154,14 +141,10 @@ TEST(CliCompletion, EveryOptionIsInEveryScriptAndTheManual) {
       EXPECT_THAT(fish, HasSubstr(flag + " "));
     }
   }
-}
-
-TEST(CliCompletion_Zsh, ArgumentsHaveTheirOwnPositions) {
-  const std::string zsh = output({"completion", "zsh"});
-  const std::size_t start = zsh.find("        grad)\n");
-  const std::string part = zsh.substr(start, zsh.find(";;", start) - start);
-  EXPECT_THAT(part, HasSubstr("'1:FILE:_files'"));
-  EXPECT_THAT(part, HasSubstr("'2:FILE:_files'"));
+  const std::string grad = zsh.substr(zsh.find("        grad)\n"));
+  for (const char* argument : {"'1:FILE:_files'", "'2:FILE:_files'"}) {
+    EXPECT_THAT(grad.substr(0, grad.find(";;")), HasSubstr(argument));
+  }
 }
 
 TEST(CliCompletion, RejectsWrongUse) {
@@ -170,7 +153,7 @@ TEST(CliCompletion, RejectsWrongUse) {
 }
 
 TEST(CliManual, HasItsSectionsAndIsHidden) {
-  const std::string manual = output({"manual"});
+  const std::string manual = output_of({"manual"});
   EXPECT_TRUE(manual.starts_with(".TH EVENORM 1 "));
   for (const char* section : {".SH NAME\n", ".SH SYNOPSIS\n", ".SH OPTIONS\n", ".SH COMMANDS\n", ".SH \"EXAMPLES\"\n",
                               ".SH \"EXIT STATUS\"\n", ".SH \"ENVIRONMENT\"\n"}) {
@@ -182,7 +165,7 @@ TEST(CliManual, HasItsSectionsAndIsHidden) {
 TEST(CliManual, FormatsWithoutWarnings) {
   if (!installed("groff")) GTEST_SKIP() << "groff is not installed";
   const TemporaryFolder folder;
-  write_file(folder / "evenorm.1", output({"manual"}));
+  write_file(folder / "evenorm.1", output_of({"manual"}));
   const ShellRun warnings = shell("groff -man -Tutf8 -ww '" + (folder / "evenorm.1") + "' > /dev/null");
   EXPECT_EQ(warnings.status, 0);
   EXPECT_EQ(warnings.out, "");
@@ -195,10 +178,10 @@ TEST(CliManual, FormatsWithoutWarnings) {
 TEST(CliManual, BuildWritesThePageAndTheScripts) {
   const std::string share = program().substr(0, program().rfind('/')) + "/share/";
   if (!std::ifstream(share + "man/evenorm.1")) GTEST_SKIP() << "build/share has not been made";
-  EXPECT_EQ(read_file(share + "man/evenorm.1"), output({"manual"}));
-  EXPECT_EQ(read_file(share + "bash-completion/evenorm"), output({"completion", "bash"}));
-  EXPECT_EQ(read_file(share + "zsh/_evenorm"), output({"completion", "zsh"}));
-  EXPECT_EQ(read_file(share + "fish/evenorm.fish"), output({"completion", "fish"}));
+  EXPECT_EQ(read_file(share + "man/evenorm.1"), output_of({"manual"}));
+  EXPECT_EQ(read_file(share + "bash-completion/evenorm"), output_of({"completion", "bash"}));
+  EXPECT_EQ(read_file(share + "zsh/_evenorm"), output_of({"completion", "zsh"}));
+  EXPECT_EQ(read_file(share + "fish/evenorm.fish"), output_of({"completion", "fish"}));
 }
 
 }  // namespace

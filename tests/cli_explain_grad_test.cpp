@@ -1,38 +1,13 @@
 // `evenorm explain --grad`: the backward pass to its known digits, evenorm's own bits, dx by finite differences, and
 // the explanations.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "contracts/inputs.hpp"
-#include "support/explained.hpp"
-#include "support/places.hpp"
-#include "support/program.hpp"
+#include "support/cli.hpp"
 
 namespace evenorm::testing {
 namespace {
 
-using nlohmann::json;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 json gradient_of(const Words& arguments) { return json_of(arguments)["rows"][0]["gradient"]; }
-
-void expect_near(const json& have, const std::vector<double>& want, double tolerance) {
-  ASSERT_EQ(have.size(), want.size());
-  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(have[i].get<double>(), want[i], tolerance) << i;
-}
-
-std::vector<float> some(std::size_t n, std::size_t seed) {
-  contracts::Random random(seed);
-  std::vector<float> values(n);
-  for (float& v : values) v = static_cast<float>(random.normal());
-  return values;
-}
 
 const Words kWorked{"4 2 8", "--grad", "1 0 -1", "--weight", "1.5 1 0.5", "--bias", "0.5 0 -0.5"};
 
@@ -42,8 +17,8 @@ TEST(CliExplainGrad_Worked, ReproducesTheVectorByHand) {
   const std::vector<double> xhat{-2 / (3 * sigma), -8 / (3 * sigma), 10 / (3 * sigma)}, g{1.5, 0, -0.5};
   const double mean_g = 1.0 / 3, mean_g_xhat = (1.5 * xhat[0] - 0.5 * xhat[2]) / 3;
   expect_near(step(gradient, "g")["exact"], g, 1e-15);
-  EXPECT_NEAR(step(gradient, "mean_g")["exact"].get<double>(), mean_g, 1e-15);
-  EXPECT_NEAR(step(gradient, "mean_g_xhat")["exact"].get<double>(), mean_g_xhat, 1e-15);
+  expect_near(step(gradient, "mean_g")["exact"], mean_g, 1e-15);
+  expect_near(step(gradient, "mean_g_xhat")["exact"], mean_g_xhat, 1e-15);
   std::vector<double> dx;
   for (std::size_t i = 0; i < 3; ++i) dx.push_back((g[i] - mean_g - xhat[i] * mean_g_xhat) / sigma);
   expect_near(step(gradient, "dx")["exact"], dx, 1e-15);
@@ -79,36 +54,31 @@ TEST(CliExplainGrad_Worked, RmsNormSubtractsNoMean) {
 // The values equal those that `evenorm grad` writes, bit for bit, for single rows and for the sums over all rows.
 TEST(CliExplainGrad, ResultsEqualThoseOfGrad) {
   const TemporaryFolder folder;
-  const std::vector<float> x = some(300, 1), dy = some(300, 2), weight = some(50, 3);
-  write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3, 50)", bytes_of(x)));
-  write_file(folder / "dy.npy", npy_bytes_of("<f4", "(2, 3, 50)", bytes_of(dy)));
-  write_file(folder / "w.npy", npy_bytes_of("<f4", "(50,)", bytes_of(weight)));
+  for (const auto& [name, shape, n] :
+       {std::tuple{"x.npy", "(2, 3, 50)", 300U}, {"dy.npy", "(2, 3, 50)", 300U}, {"w.npy", "(50,)", 50U}}) {
+    write_f32(folder / name, shape, some(n, *name));
+  }
   for (const bool rms : {false, true}) {
     Words options{"--weight", folder / "w.npy", "--zero-centered"};
     if (rms) options.emplace_back("--rms");
-    ASSERT_EQ(run_evenorm(Words{"grad", folder / "x.npy", folder / "dy.npy", "-o", folder / "dx.npy", "--dweight",
-                                folder / "dw.npy", "--dbias", folder / "db.npy"} +
-                          options)
-                  .status,
-              0);
-    const auto dx = elements_of<float>(read_file(folder / "dx.npy"));
+    expect_done(Words{"grad", folder / "x.npy", folder / "dy.npy", "-o", folder / "dx.npy", "--dweight"} +
+                Words{folder / "dw.npy", "--dbias", folder / "db.npy"} + options);
+    const Floats dx = floats_in(folder / "dx.npy");
     const json document = json_of(Words{folder / "x.npy", "--grad", folder / "dy.npy", "--rows", "all"} + options);
     ASSERT_EQ(document["rows"].size(), 6U);
     for (std::size_t r = 0; r < 6; ++r) {
       const json& gradient = document["rows"][r]["gradient"];
-      EXPECT_EQ(gradient["dx"].get<std::vector<float>>(), std::vector<float>(&dx[r * 50], &dx[r * 50] + 50)) << r;
+      EXPECT_EQ(gradient["dx"].get<Floats>(), Floats(&dx[r * 50], &dx[r * 50] + 50)) << r;
       EXPECT_LT(gradient["largest_difference"].get<double>(), 1e-5);
       EXPECT_GT(gradient["largest_difference"].get<double>(), 0);
     }
     const json& sums = document["gradient_sums"];
     EXPECT_EQ(sums["rows"], 6);
-    EXPECT_EQ(sums["dgamma"].get<std::vector<float>>(), elements_of<float>(read_file(folder / "dw.npy")));
-    EXPECT_EQ(sums["dbeta"].get<std::vector<float>>(), elements_of<float>(read_file(folder / "db.npy")));
+    EXPECT_EQ(sums["dgamma"].get<Floats>(), floats_in(folder / "dw.npy"));
+    EXPECT_EQ(sums["dbeta"].get<Floats>(), floats_in(folder / "db.npy"));
     for (std::size_t c = 0; c < 50; ++c) {
       double dgamma = 0;
-      for (const json& row : document["rows"]) {
-        dgamma += step(row["gradient"], "dgamma")["exact"][c].get<double>();
-      }
+      for (const json& row : document["rows"]) dgamma += step(row["gradient"], "dgamma")["exact"][c].get<double>();
       EXPECT_NEAR(sums["exact_dgamma"][c].get<double>(), dgamma, 1e-14);
     }
   }
@@ -186,10 +156,8 @@ TEST(CliExplainGrad, RoundsLikeACalculationByHand) {
 
 TEST(CliExplainGrad, ReadsAnyRowAndOrderOfFiles) {
   const TemporaryFolder folder;
-  const std::vector<double> x{1, 2, 3, 5, 8, 4}, dy{1, 2, 3, 4, 5, 6}, columns_first{1, 4, 2, 5, 3, 6};
-  write_file(folder / "x.npy", npy_bytes_of("<f8", "(2, 3)", bytes_of(x)));
-  write_file(folder / "dy.npy",
-             npy_bytes("{'descr': '<f8', 'fortran_order': True, 'shape': (2, 3), }", bytes_of(columns_first)));
+  write_file(folder / "x.npy", npy_bytes_of("<f8", "(2, 3)", bytes_of<double>({1, 2, 3, 5, 8, 4})));
+  write_file(folder / "dy.npy", npy_bytes_of("<f8", "(2, 3)", bytes_of<double>({1, 4, 2, 5, 3, 6}), true));
   const json document = json_of({folder / "x.npy", "--grad", folder / "dy.npy", "--rows", "1"});
   EXPECT_EQ(document["rows"][0]["gradient"]["dy"], json({4, 5, 6}));
   EXPECT_EQ(document["gradient_sums"]["dbeta"], json({4, 5, 6}));

@@ -1,24 +1,14 @@
 // `evenorm explain --html`: the page's content, how it is written, and refusals. cli_explain_pictures_test.cpp has the
 // numbers of its pictures, and tests/page/ has its appearance.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/resource.h>
-
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "learn/explain/html_page.hpp"
-#include "support/explained_page.hpp"
-#include "support/places.hpp"
-#include "support/program.hpp"
+#include "support/cli.hpp"
 
 namespace evenorm::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using CliExplainHtml = ExplainedPage;
 
 std::size_t count_of(const std::string& text, const std::string& part) {
@@ -45,27 +35,22 @@ TEST_F(CliExplainHtml, HoldsTheLineOfJsonAndAllFilesOfThePage) {
   const std::string x = "[[[0.2 0.1 0.3]] [[0.5 0.1 0.1]]]", path = folder / "page.html";
   const std::vector<Words> calls = {{x}, {x, "--grad", x, "--rms"}, {"--slips"}};
   for (const Words& call : calls) {
-    const ProgramRun run = run_evenorm(Words{"explain", "--json", "--html", path} + call);
-    ASSERT_EQ(run.status, 0) << run.err;
-    const std::string page = read_file(path);
-    EXPECT_EQ(replaced(data_of(page), "\\u003c", "<") + "\n", run.out);
+    const std::string line = text_of(Words{"--json", "--html", path} + call), page = read_file(path);
+    EXPECT_EQ(replaced(data_of(page), "\\u003c", "<") + "\n", line);
     EXPECT_EQ(page, write_page(call));  // the same without --json
-    EXPECT_EQ(run_evenorm(Words{"explain", "--html", "-"} + call).out, page);
+    EXPECT_EQ(text_of(Words{"--html", "-"} + call), page);
     for (const auto& entry : fs::directory_iterator(in_sources("learn/page"))) {
       const fs::path& file = entry.path();
       if (file.extension() == ".html") continue;
       EXPECT_EQ(count_of(page, read_file(file)), 1U) << file;
     }
-    EXPECT_THAT(page, Not(HasSubstr("/*script*/")));
-    EXPECT_THAT(page, Not(HasSubstr("/*style*/")));
+    for (const char* place : {"/*script*/", "/*style*/"}) EXPECT_THAT(page, Not(HasSubstr(place)));
   }
 }
 
 TEST_F(CliExplainHtml, ReportsWhatItWrote) {
   const std::string path = folder / "page.html";
-  const auto said = [&](const Words& arguments) {
-    return run_evenorm(Words{"explain", "--html", path} + arguments).out;
-  };
+  const auto said = [&](const Words& arguments) { return text_of(Words{"--html", path} + arguments); };
   const std::string rows = said({"[1 2] [3 5] [2 9]"});
   EXPECT_EQ(rows, "wrote " + path + ": 3 rows, " + std::to_string((fs::file_size(path) + 999) / 1000) + " KB\n");
   EXPECT_THAT(said({"1 2"}), HasSubstr("page.html: 1 row, "));
@@ -81,7 +66,7 @@ TEST_F(CliExplainHtml, TextCannotCloseItsElement) {
 
   fs::create_directory(folder / "<");
   const std::string name = folder / "</script><b>.npy";
-  write_file(name, npy_bytes_of("<f4", "(2, 3)", bytes_of(scattered(6))));
+  write_f32(name, "(2, 3)", some(6, 1));
   EXPECT_EQ(count_of(write_page({name}), "</script"), scripts);
   for (const char c : data_of(write_page({"--slips"}))) EXPECT_NE(c, '<');
 }
@@ -100,30 +85,33 @@ TEST_F(CliExplainHtml, OnlyThePageHasThePicturesNumbers) {
 
 // --- rows, sizes, refusals -----------------------------------------------------------------------------------------
 
-TEST_F(CliExplainHtml, AcceptsAsManyRowsAsAPageCanHold) {
-  const auto rows = [this](const Words& arguments) { return drawn(arguments)["rows"].size(); };
-  const std::string x = npy("x.npy", "(4, 64, 384)", scattered(4 * 64 * 384));
-  EXPECT_EQ(rows({x}), 21U);
-  EXPECT_EQ(rows({x, "--grad", x}), 10U);
-  EXPECT_EQ(rows({x, "--rows", "200,3"}), 2U);
-  EXPECT_EQ(rows({npy("short.npy", "(500, 3)", scattered(1500))}), 64U);
-  EXPECT_EQ(rows({npy("long.npy", "(2, 8193)", scattered(2 * 8193))}), 1U);
-  EXPECT_EQ(rows({"[1 2] [3 4] [5 7]"}), 3U);
-}
-
-TEST_F(CliExplainHtml, PagesAreSmall) {
-  const std::string x = npy("x.npy", "(4, 64, 384)", scattered(4 * 64 * 384));
-  const std::string wide = npy("wide.npy", "(1, 10000)", scattered(10000));
-  const std::string middle = npy("middle.npy", "(100, 128)", scattered(100 * 128));
-  const std::vector<Words> calls = {
-      {x}, {x, "--grad", x}, {wide}, {"4"}, {"[1 nan 2]"}, {"3 3"}, {"--slips"}, {middle}, {middle, "--grad", middle}};
-  for (const Words& call : calls) EXPECT_LT(write_page(call).size(), 2'000'000U) << call[0] << call.size();
+TEST_F(CliExplainHtml, IsSmallAndHasAsManyRowsAsItCanHold) {
+  const std::string x = npy("x.npy", "(4, 64, 384)", 4 * 64 * 384), wide = npy("wide.npy", "(1, 10000)", 10000);
+  const std::string middle = npy("middle.npy", "(100, 128)", 100 * 128), small = npy("small.npy", "(500, 3)", 1500);
+  const std::string two = npy("two.npy", "(2, 8193)", 2 * 8193);
+  for (const auto& [arguments, rows] : {std::pair<Words, std::size_t>{{x}, 21},
+                                        {{x, "--grad", x}, 10},
+                                        {{x, "--rows", "200,3"}, 2},
+                                        {{small}, 64},
+                                        {{two}, 1},
+                                        {{wide}, 1},
+                                        {{middle}, 64},
+                                        {{middle, "--grad", middle}, 32},
+                                        {{"[1 2] [3 4] [5 7]"}, 3},
+                                        {{"4"}, 1},
+                                        {{"[1 nan 2]"}, 1},
+                                        {{"3 3"}, 1},
+                                        {{"--slips"}, 0}}) {
+    EXPECT_EQ(drawn(arguments).value("rows", json::array()).size(), rows) << arguments[0];
+    EXPECT_LT(fs::file_size(folder / "page.html"), 2'000'000U) << arguments[0] << arguments.size();
+  }
 }
 
 TEST_F(CliExplainHtml, RejectsWrongUse) {
-  const std::string page = folder / "page.html", long_rows = npy("long.npy", "(2, 131073)", scattered(2 * 131073));
-  const std::string x = npy("x.npy", "(1025, 128)", scattered(1025 * 128));
-  const std::string wide = npy("wide.npy", "(200, 1024)", scattered(200 * 1024));
+  const std::string page = folder / "page.html", long_rows = npy("long.npy", "(2, 131073)", 2 * 131073);
+  const std::string x = npy("x.npy", "(1025, 128)", 1025 * 128), wide = npy("wide.npy", "(200, 1024)", 200 * 1024);
+  const std::string six = npy("six.npy", "(2, 3)", 6), w = npy("w.npy", "(3,)", 3);
+  fs::create_symlink(w, folder / "link.html");
   const std::vector<std::pair<Words, const char*>> cases = {
       {{"4 2 8", "--html", ""}, "--html: is empty"},
       {{"4 2 8", "--html", folder / "no/page.html"}, "no/page.html: cannot be written: No such file"},
@@ -134,48 +122,22 @@ TEST_F(CliExplainHtml, RejectsWrongUse) {
       {{wide, "--html", page, "--rows", "all"},
        "--rows has 200 rows of 1,024 numbers, but a page (--html) can have at most 131,072 numbers on its rows: 128"},
       {{wide, "--html", page, "--rows", "all", "--grad", wide}, "a page (--html) with --grad can have"},
+      // An input is not overwritten, by any of its names.
+      {{six, "--html", six}, "six.npy, but should be another file than x"},
+      {{"[1 2 3] [4 5 6]", "--grad", six, "--html", six}, "but should be another file than dy"},
+      {{six, "--weight", w, "--html", folder / "link.html"}, "but should be another file than"},
   };
-  for (const auto& [arguments, message] : cases) expect_wrong_use(arguments, message);
-  EXPECT_FALSE(fs::exists(page));
+  for (const auto& [arguments, message] : cases) expect_refused(folder, Words{"explain"} + arguments, message);
 }
 
-// An input is not overwritten, by any of its names.
-TEST_F(CliExplainHtml, InputsAreNotReplaced) {
-  const std::string x = npy("x.npy", "(2, 3)", scattered(6)), w = npy("w.npy", "(3,)", {1, 2, 3});
-  fs::create_symlink(w, folder / "link.html");
-  const std::string before = read_file(x) + read_file(w);
-  expect_wrong_use({x, "--html", x}, "x.npy, but should be another file than x");
-  expect_wrong_use({"[1 2 3] [4 5 6]", "--grad", x, "--html", x}, "but should be another file than dy");
-  expect_wrong_use({x, "--weight", w, "--html", folder / "link.html"}, "but should be another file than");
-  EXPECT_EQ(read_file(x) + read_file(w), before);
-}
-
-TEST_F(CliExplainHtml, IsReplacedCompletelyOrNotAtAll) {
+// CliFiles and CliStreams write pages that fail.
+TEST_F(CliExplainHtml, ReplacesAFileAndKeepsItsPermissions) {
   const std::string path = folder / "page.html";
   write_file(path, "the old page");
   fs::permissions(path, fs::perms(0640));
-  ProgramSetting limited;
-  limited.before_exec = [] {
-    const rlimit limit{5000, 5000};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  };
-  const ProgramRun run = run_evenorm({"explain", "4 2 8", "--html", path}, limited);
-  EXPECT_EQ(run.status, 2);
-  EXPECT_TRUE(run.one_line()) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("page.html: cannot be written: File too large"));
-  EXPECT_EQ(read_file(path), "the old page");
-
-  ProgramSetting full;
-  full.out_path = "/dev/full";  // the result cannot be reported, so nothing is replaced
-  const ProgramRun untold = run_evenorm({"explain", "4 2 8", "--html", path}, full);
-  EXPECT_EQ(untold.status, 2);
-  EXPECT_THAT(untold.err, HasSubstr("standard output: No space left on device"));
-  EXPECT_EQ(read_file(path), "the old page");
-
-  (void)write_page({"4 2 8"});
-  EXPECT_THAT(read_file(path), HasSubstr("<!DOCTYPE html>"));
+  EXPECT_THAT(write_page({"4 2 8"}), HasSubstr("<!DOCTYPE html>"));
   EXPECT_EQ(fs::status(path).permissions(), fs::perms(0640));
-  EXPECT_EQ(folder.names(), (std::vector<std::string>{"page.html"}));
+  EXPECT_EQ(folder.names(), Words{"page.html"});
 }
 
 }  // namespace

@@ -1,20 +1,11 @@
 // `evenorm explain --html`: the numbers of the page's pictures, compared with those computed here.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <stdexcept>
 
-#include "support/explained_page.hpp"
-#include "support/program.hpp"
+#include "support/cli.hpp"
 
 namespace evenorm::testing {
 namespace {
 
-using nlohmann::json;
-using ::testing::HasSubstr;
 using CliExplainPictures = ExplainedPage;
 
 // --- the colour map ------------------------------------------------------------------------------------------------
@@ -61,9 +52,7 @@ TEST_F(CliExplainPictures, MapLeavesOutliersOut) {
 
 TEST_F(CliExplainPictures, MapIsInTheOrderOfC) {
   const json c = drawn({npy("c.npy", "(2, 3)", {1, 2, 3, 4, 5, 6})});
-  const std::vector<float> values{1, 4, 2, 5, 3, 6};
-  write_file(folder / "f.npy",
-             npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}\n", bytes_of(values)));
+  write_f32(folder / "f.npy", "(2, 3)", {1, 4, 2, 5, 3, 6}, true);
   EXPECT_EQ(drawn({folder / "f.npy"}), c);
   EXPECT_EQ(levels_of(c), (std::vector{-127, -76, -25, 25, 76, 127}));
 }
@@ -87,10 +76,7 @@ Table normed(const Table& x, const Key& key) {
 }
 
 const json& norm_of(const json& document, std::string_view name) {
-  for (const json& norm : document["neighbours"]["norms"]) {
-    if (norm["name"] == name) return norm;
-  }
-  throw std::runtime_error("no norm " + std::string(name));
+  return named(document["neighbours"]["norms"], name);
 }
 
 // A batch of 3 samples with 2 positions of 4 features.
@@ -117,7 +103,7 @@ void expect_outputs(const json& document, const char* name, const Table& x, cons
 }
 
 TEST_F(CliExplainPictures, RelatedNormsFollowTheirFormulas) {
-  const std::vector<float> values = scattered(3 * kSample);
+  const Floats values = some(3 * kSample, 22);
   const Table x(values.begin(), values.end());
   const json document = drawn({npy("x.npy", "(3, 2, 4)", values)});
   double mean = 0, var = 0;
@@ -132,7 +118,7 @@ TEST_F(CliExplainPictures, RelatedNormsFollowTheirFormulas) {
 }
 
 TEST_F(CliExplainPictures, OnlyNormsThatMixSamplesDependOnOtherSamples) {
-  const json document = drawn({npy("x.npy", "(3, 2, 4)", scattered(3 * kSample))});
+  const json document = drawn({npy("x.npy", "(3, 2, 4)", 3 * kSample)});
   const json& neighbours = document["neighbours"];
   EXPECT_EQ(document["neighbours_note"], nullptr);
   EXPECT_EQ(neighbours["batch_axis"], 0);
@@ -147,16 +133,16 @@ TEST_F(CliExplainPictures, OnlyNormsThatMixSamplesDependOnOtherSamples) {
     EXPECT_EQ(norm_of(document, name)["moved"][0], 0);
     for (std::size_t k = 1; k < 8; ++k) EXPECT_GT(norm_of(document, name)["moved"][k], 0.01) << name;
   }
-  const auto axes = [&](const char* name) { return norm_of(document, name)["axes"].get<std::vector<int>>(); };
-  EXPECT_EQ(axes("layer"), (std::vector{2}));
-  EXPECT_EQ(axes("batch"), (std::vector{0, 1}));
-  EXPECT_EQ(axes("instance"), (std::vector{1}));
-  EXPECT_EQ(axes("group"), (std::vector{1}));
-  EXPECT_EQ(axes("slip"), (std::vector{0, 2}));
+  const std::pair<const char*, json> axes[] = {{"layer", json::array({2})},
+                                               {"batch", {0, 1}},
+                                               {"instance", json::array({1})},
+                                               {"group", json::array({1})},
+                                               {"slip", {0, 2}}};
+  for (const auto& [name, expected] : axes) EXPECT_EQ(norm_of(document, name)["axes"], expected) << name;
   EXPECT_EQ(norm_of(document, "group")["channel_groups"], 2);
   EXPECT_EQ(norm_of(document, "layer")["words"], "one sample, one position: all features");
   // RMS norm by its formula.
-  const std::vector<float> x = scattered(4);
+  const Floats x = some(4, 22);
   double squares = 0;
   for (const float v : x) squares += static_cast<double>(v * v) / 4;
   EXPECT_NEAR(norm_of(document, "rms")["outputs"][0][0].get<double>(), x[0] / std::sqrt(squares + 1e-5), 1e-6);
@@ -164,7 +150,7 @@ TEST_F(CliExplainPictures, OnlyNormsThatMixSamplesDependOnOtherSamples) {
 
 // Layer norm over the batch axis depends on the other samples; that is the slip.
 TEST_F(CliExplainPictures, LayerNormOverTheBatchDependsOnOtherSamples) {
-  const std::string x = npy("x.npy", "(2, 3, 4)", scattered(24));
+  const std::string x = npy("x.npy", "(2, 3, 4)", 24);
   const json document = drawn({x, "--axes", "1,2", "--batch-axis", "1"});
   EXPECT_EQ(document["neighbours"]["batch_axis"], 1);
   EXPECT_GT(norm_of(document, "layer")["moved"][1], 0.01);
@@ -189,10 +175,10 @@ TEST_F(CliExplainPictures, ExplainsMissingRelatedNorms) {
   EXPECT_THAT(note(drawn({"4 2 8"})), HasSubstr("x has one axis"));
   EXPECT_THAT(note(drawn({"[[4 2 8]]"})), HasSubstr("Axis 0, taken as the batch, has one sample"));
   EXPECT_THAT(note(drawn({"[[4] [2]]", "--batch-axis", "1"})), HasSubstr("The batch, axis 1, has one sample"));
-  const json large = drawn({npy("x.npy", "(513, 512)", scattered(513 * 512))});
+  const json large = drawn({npy("x.npy", "(513, 512)", 513 * 512)});
   EXPECT_THAT(note(large), HasSubstr("x has 262,656 numbers: who shares a mean is computed for at most 262,144"));
   EXPECT_EQ(large["map"], nullptr);
-  const json most = drawn({npy("y.npy", "(512, 512)", scattered(512 * 512))});
+  const json most = drawn({npy("y.npy", "(512, 512)", 512 * 512)});
   EXPECT_EQ(levels_of(most).size(), 512U * 512);
   EXPECT_GT(norm_of(most, "batch")["moved"][7], 0.01);
 }

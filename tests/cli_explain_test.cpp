@@ -1,57 +1,22 @@
 // `evenorm explain`: the worked examples to their printed digits, evenorm's own bits, and the explanations.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <limits>
-#include <nlohmann/json.hpp>
 
 #include "evenorm/evenorm.hpp"
-#include "support/explained.hpp"
-#include "support/places.hpp"
-#include "support/program.hpp"
-#include "support/worked.hpp"
+#include "support/cli.hpp"
 
 namespace evenorm::testing {
 namespace {
 
-using nlohmann::json;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
-std::vector<double> numbers(const json& nested) {
-  if (!nested.is_array()) return {nested.get<double>()};
-  std::vector<double> values;
-  for (const json& value : nested.flatten()) values.push_back(value.get<double>());
-  return values;
-}
-
-// Expects `printed` to its last decimal: half a unit of it, plus the error from rounded printed inputs.
-void expect_printed(const json& values, const json& printed, int decimals, double tolerance = 0) {
-  const std::vector<double> have = numbers(values), want = numbers(printed);
-  ASSERT_EQ(have.size(), want.size());
-  const double allowed = std::max(tolerance, 0.5 * std::pow(10, -decimals));
-  for (std::size_t i = 0; i < have.size(); ++i) EXPECT_NEAR(have[i], want[i], allowed) << i;
-}
+constexpr double kLast4 = 0.5e-4;  // half a unit of the fourth decimal
 
 TEST(CliExplain_Worked, ReproducesScaleAndShiftByHand) {
   const json example = worked("scale_and_shift_by_hand"), printed = example["printed"];
-  const json document = json_of(
-      {example["x"].dump(), "--weight", example["gamma"].dump(), "--bias", example["beta"].dump(), "--round", "2"});
-  ASSERT_EQ(document["rows"].size(), 1U);
-  const json& row = document["rows"][0];
-  expect_printed(row["y"], printed["y"], 4);
-  expect_printed(step(row, "y")["exact"], printed["y"], 4);
-  expect_printed(step(row, "sigma")["exact"], printed["sigma"], 4);
-  expect_printed(step(row, "mean")["exact"], 4.6667, 4);
-  expect_printed(step(row, "var")["exact"], 6.2222, 4);
+  const json row = json_of({example["x"].dump(), "--weight", example["gamma"].dump(), "--bias", example["beta"].dump(),
+                            "--round", "2"})["rows"][0];
+  expect_near(row["y"], printed["y"], kLast4);
+  expect_near(step(row, "y")["exact"], printed["y"], kLast4);
+  expect_near(step(row, "sigma")["exact"], printed["sigma"], kLast4);
   EXPECT_EQ(step(row, "y")["rounded"], printed["y_rounded"]);
-  EXPECT_EQ(step(row, "mean")["rounded"], 4.67);
-  EXPECT_EQ(step(row, "deviation")["rounded"], json({-0.67, -2.67, 3.33}));
-  EXPECT_EQ(step(row, "var")["rounded"], 6.22);
-  EXPECT_EQ(step(row, "sigma")["rounded"], 2.49);
   EXPECT_EQ(step(row, "xhat")["rounded"], json({-0.27, -1.07, 1.34}));
   EXPECT_EQ(step(row, "mean")["formulas"], json({"mean = (4 + 2 + 8) / 3 = 4.6667"}));
 }
@@ -62,19 +27,29 @@ TEST(CliExplain_Worked, PrintsTheRecordedPage) {
             read_file(in_sources("tests/vectors/explain/scale_and_shift_by_hand.txt")));
 }
 
-TEST(CliExplain_Worked, ReproducesTwoWordsOneSentence) {
-  const json example = worked("two_words_one_sentence"), printed = example["printed"];
-  const json document = json_of({example["x"].dump(), "--normalized-shape", "1,3"});
-  EXPECT_EQ(document["shapes"], json({{"x", {2, 1, 3}}, {"rows", {2}}, {"normalized_shape", {1, 3}}}));
-  ASSERT_EQ(document["rows"].size(), 2U);
+// Expects the digits of a worked example of two rows.
+json expect_printed(const char* name, const Words& axes) {
+  const json example = worked(name), printed = example["printed"];
+  const double tolerance = printed.value("tolerance", kLast4), of_moments = std::min(tolerance, 2 * kLast4);
+  const json document = json_of(Words{example["x"].dump()} + axes);
+  EXPECT_EQ(document["rows"].size(), 2U);
   for (std::size_t i = 0; i < 2; ++i) {
     const json& row = document["rows"][i];
     EXPECT_EQ(row["index"], json({i}));
-    expect_printed(step(row, "mean")["exact"], printed["mean"][i], 4);
-    expect_printed(step(row, "sigma")["exact"], printed["std_with_eps"][i], 4);
-    expect_printed(step(row, "xhat")["exact"], printed["normalised"][i], 4);
-    expect_printed(row["y"], printed["normalised"][i], 4);
+    expect_near(step(row, "mean")["exact"], printed["mean"][i], of_moments);
+    expect_near(step(row, "sigma")["exact"], printed["std_with_eps"][i], of_moments);
+    expect_near(step(row, "xhat")["exact"], printed["normalised"][i], tolerance);
+    expect_near(row["y"], printed["normalised"][i], tolerance);
+    EXPECT_NEAR(row["check"]["mean"].get<double>(), 0, 1e-7);
+    expect_near(row["check"]["var"], row["check"]["expected"], 1e-6);
+    EXPECT_LT(row["check"]["expected"], 1);
   }
+  return document;
+}
+
+TEST(CliExplain_Worked, ReproducesTwoWordsOneSentence) {
+  const json document = expect_printed("two_words_one_sentence", {"--normalized-shape", "1,3"});
+  EXPECT_EQ(document["shapes"], json({{"x", {2, 1, 3}}, {"rows", {2}}, {"normalized_shape", {1, 3}}}));
   const std::string text = text_of({"[[[0.2 0.1 0.3]] [[0.5 0.1 0.1]]]", "--normalized-shape", "1,3"});
   for (const char* line : {"\nrow [0]  (row 0 of 2, counted from 0)\n", "mean = (0.2 + 0.1 + 0.3) / 3 = 0.2000\n",
                            "sigma = sqrt(0.006667 + 0.00001) = 0.08171\n", "[[ 0.0000 -1.2238  1.2238]]\n",
@@ -86,28 +61,15 @@ TEST(CliExplain_Worked, ReproducesTwoWordsOneSentence) {
 }
 
 TEST(CliExplain_Worked, ReproducesTheSequenceOfBatches) {
-  const json example = worked("sequence_of_batches"), printed = example["printed"];
-  const double tolerance = printed["tolerance"].get<double>();
-  const json document = json_of({example["x"].dump(), "--axes", "1,2", "--batch-axis", "1"});
-  for (std::size_t i = 0; i < 2; ++i) {
-    const json& row = document["rows"][i];
-    expect_printed(step(row, "mean")["exact"], printed["mean"][i], 4, 1e-4);
-    expect_printed(step(row, "sigma")["exact"], printed["std_with_eps"][i], 4, 1e-4);
-    expect_printed(step(row, "xhat")["exact"], printed["normalised"][i], 4, tolerance);
-    expect_printed(row["y"], printed["normalised"][i], 4, tolerance);
-    EXPECT_NEAR(row["check"]["mean"].get<double>(), 0, 1e-7);
-    EXPECT_NEAR(row["check"]["var"].get<double>(), row["check"]["expected"].get<double>(), 1e-6);
-    EXPECT_LT(row["check"]["expected"], 1);
-  }
+  const json document = expect_printed("sequence_of_batches", {"--axes", "1,2", "--batch-axis", "1"});
   EXPECT_THAT(document["warnings"][0].get<std::string>(),
               HasSubstr("Here 3 samples are mixed. Over axis 2 (--axes 2)"));
 }
 
 TEST(CliExplain_Worked, ZerosGiveBetaExactly) {
   const TemporaryFolder folder;
-  write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3, 2, 4)", bytes_of(std::vector<float>(48))));
-  const std::vector<float> beta{1, -2, 3, 4, 5, 6, 7, 0.1F};
-  write_file(folder / "b.npy", npy_bytes_of("<f4", "(2, 4)", bytes_of(beta)));
+  write_f32(folder / "x.npy", "(2, 3, 2, 4)", Floats(48));
+  write_f32(folder / "b.npy", "(2, 4)", {1, -2, 3, 4, 5, 6, 7, 0.1F});
   const json document = json_of({folder / "x.npy", "--bias", folder / "b.npy", "--rows", "all"});
   ASSERT_EQ(document["rows"].size(), 6U);
   for (const json& row : document["rows"]) {
@@ -118,63 +80,41 @@ TEST(CliExplain_Worked, ZerosGiveBetaExactly) {
   EXPECT_EQ(document["rows"][4]["index"], json({1, 1}));
 }
 
-TEST(CliExplain, ResultEqualsThatOfApply) {
+// For layer and RMS norm, groups of channels, and samples with a scale each, in both orders of the file.
+TEST(CliExplain, RowsEqualThoseOfApply) {
   const TemporaryFolder folder;
-  std::vector<float> x(6 * 50), w(50), b(50);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 7919) % 1013) / 31.0F + 100;
-  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 7) / 3.0F - 1;
-  for (std::size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 5) / 7.0F;
-  write_file(folder / "x.npy", npy_bytes_of("<f4", "(2, 3, 50)", bytes_of(x)));
-  write_file(folder / "w.npy", npy_bytes_of("<f4", "(50,)", bytes_of(w)));
-  write_file(folder / "b.npy", npy_bytes_of("<f4", "(50,)", bytes_of(b)));
-  for (const bool rms : {false, true}) {
-    Words options{"--weight", folder / "w.npy", "--bias", folder / "b.npy", "--zero-centered"};
-    if (rms) options.emplace_back("--rms");
-    const Words apply{"apply", folder / "x.npy", "-o", folder / "y.npy", "--rstd", folder / "r.npy"};
-    ASSERT_EQ(run_evenorm(apply + options).status, 0);
-    const std::vector<float> y = elements_of<float>(read_file(folder / "y.npy"));
+  const Floats x = some(240, 1);
+  Floats in_fortran_order(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) in_fortran_order[i / 120 + i / 30 % 4 * 2 + i % 30 * 8] = x[i];
+  write_f32(folder / "x.npy", "(2, 4, 30)", x);
+  write_f32(folder / "f.npy", "(2, 4, 30)", in_fortran_order, true);
+  write_f32(folder / "w.npy", "(30,)", some(30, 2));
+  write_f32(folder / "channels.npy", "(4,)", some(4, 3));
+  write_f32(folder / "samples.npy", "(2, 4, 1)", some(8, 4));
+  const Words plain{"--weight", folder / "w.npy", "--bias", folder / "w.npy", "--zero-centered"};
+  for (const Words& options :
+       {plain, plain + Words{"--rms"}, Words{"--groups", "2", "--weight", folder / "samples.npy"},
+        Words{"--axes", "2", "--bias", folder / "samples.npy"},
+        Words{"--groups", "2", "--weight", folder / "channels.npy", "--zero-centered"}}) {
+    const bool rms = options.back() == "--rms";
+    expect_done(Words{"apply", folder / "x.npy", "-o", folder / "y.npy", "--rstd", folder / "r.npy"} + options);
     const std::vector<double> rstd = elements_of<double>(read_file(folder / "r.npy"));
-    const json document = json_of(Words{folder / "x.npy", "--rows", "4,1"} + options);
-    for (std::size_t i = 0; i < 2; ++i) {
-      const std::size_t r = i == 0 ? 4 : 1;
-      const json& row = document["rows"][i];
-      EXPECT_EQ(row["row"], r);
-      EXPECT_EQ(row["rstd"].get<double>(), rstd[r]);
-      for (std::size_t c = 0; c < 50; ++c) EXPECT_EQ(row["y"][c].get<float>(), y[r * 50 + c]);
-      const double exact = 1 / step(row, "sigma")["exact"].get<double>();
-      EXPECT_NEAR(exact / rstd[r], 1, 2 * 0x1p-24);  // the contract's limit
-      EXPECT_EQ(row["steps"].size(), rms ? 5U : 7U);
-      const double check = row["check"][rms ? "mean_square" : "var"].get<double>();  // before scaling and shifting
-      EXPECT_NEAR(check, row["check"]["expected"].get<double>(), 1e-6);
-    }
-  }
-}
-
-// Groups of channels, and samples with a scale each, in both orders of the file.
-TEST(CliExplain, ShowsTheWeightOfEachRow) {
-  const TemporaryFolder folder;
-  std::vector<float> x(24), in_fortran_order(24);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>((i * 7919) % 101);
-    in_fortran_order[i / 12 + i / 3 % 4 * 2 + i % 3 * 8] = x[i];
-  }
-  write_f32(folder / "x.npy", "(2, 4, 3)", x);
-  write_file(folder / "f.npy",
-             npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4, 3)}", bytes_of(in_fortran_order)));
-  write_f32(folder / "channels.npy", "(4,)", {1, 2, 3, 4});
-  write_f32(folder / "samples.npy", "(2, 4, 1)", {1, 2, 3, 4, 5, 6, 7, 8});
-  for (const Words& options : {Words{"--groups", "2", "--weight", folder / "samples.npy"},
-                               {"--axes", "2", "--bias", folder / "samples.npy"},
-                               {"--groups", "2", "--weight", folder / "channels.npy", "--zero-centered"}}) {
-    expect_done(Words{"apply", folder / "x.npy", "-o", folder / "y.npy"} + options);
     const json document = json_of(Words{folder / "x.npy", "--rows", "all"} + options);
-    std::vector<float> y;
-    for (const json& row : document["rows"]) {
-      for (const double v : numbers(row["y"])) y.push_back(static_cast<float>(v));
+    ASSERT_EQ(document["rows"].size(), rstd.size());
+    Floats y;
+    for (std::size_t r = 0; r < rstd.size(); ++r) {
+      const json& row = document["rows"][r];
+      for (const double v : numbers_of(row["y"])) y.push_back(static_cast<float>(v));
+      EXPECT_EQ(row["rstd"].get<double>(), rstd[r]);
+      EXPECT_NEAR(1 / step(row, "sigma")["exact"].get<double>() / rstd[r], 1, 2 * 0x1p-24);  // the contract's limit
+      EXPECT_EQ(row["steps"].size(), rms ? 5U : 7U);
+      // before scaling and shifting
+      expect_near(row["check"][rms ? "mean_square" : "var"], row["check"]["expected"], 1e-6);
     }
-    EXPECT_EQ(y, elements_of<float>(read_file(folder / "y.npy")));
+    EXPECT_EQ(y, floats_in(folder / "y.npy"));
     EXPECT_EQ(json_of(Words{folder / "f.npy", "--rows", "all"} + options), document);
   }
+  write_f32(folder / "x.npy", "(2, 4, 3)", some(24, 1));
   const json grouped = json_of({folder / "x.npy", "--groups", "2", "--weight", "1 2 3 4", "--rows", "3"});
   EXPECT_EQ(grouped["weight"], nullptr);
   EXPECT_EQ(grouped["rows"][0]["index"], json({1, 1}));
@@ -188,13 +128,14 @@ TEST(CliExplain, ShowsTheWeightOfEachRow) {
 TEST(CliExplain, ReadsRowsOfAFileInAnyOrder) {
   const TemporaryFolder folder;
   const std::vector<double> columns_first = {1, 5, 2, 6, 3, 7, 4, 9};
-  write_file(folder / "f.npy",
-             npy_bytes("{'descr': '<f8', 'fortran_order': True, 'shape': (2, 4), }", bytes_of(columns_first)));
-  EXPECT_EQ(json_of({folder / "f.npy", "--rows", "1"})["rows"][0]["x"], json({5, 6, 7, 9}));
+  write_file(folder / "f.npy", npy_bytes_of("<f8", "(2, 4)", bytes_of(columns_first), true));
+  const json rows = json_of({folder / "f.npy", "--rows", "1,0"})["rows"];
+  EXPECT_EQ(rows[0]["x"], json({5, 6, 7, 9}));
+  EXPECT_EQ(rows[1]["row"], 0);
   EXPECT_EQ(json_of({folder / "f.npy", "--rows", "2", "--axes", "0"})["rows"][0]["x"], json({3, 7}));
   std::string swapped = bytes_of(columns_first);
   for (std::size_t i = 0; i < swapped.size(); i += 8) std::reverse(&swapped[i], &swapped[i] + 8);
-  write_file(folder / "b.npy", npy_bytes("{'descr': '>f8', 'fortran_order': False, 'shape': (4, 2), }", swapped));
+  write_file(folder / "b.npy", npy_bytes_of(">f8", "(4, 2)", swapped));
   EXPECT_EQ(json_of({folder / "b.npy", "--rows", "3"})["rows"][0]["x"], json({4, 9}));
 }
 
@@ -274,23 +215,19 @@ TEST(CliExplain, NonFiniteNumbersAreStringsInJson) {
 TEST(CliExplain, ReadsOnlyPartsOfLargeFiles) {
   const TemporaryFolder folder;
   const std::string x = folder / "x.npy";
-  const std::string header = npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (2097152, 1024), }", "");
-  write_file(x, header);
-  std::filesystem::resize_file(x, header.size() + (std::uintmax_t{8} << 30U));
+  write_zeros(x, "(2097152, 1024)", std::size_t{1} << 31);
   for (const Words& more : {Words{}, {"--grad", x}, {"--html", folder / "page.html"}}) {
-    const ProgramRun run =
-        run_evenorm(Words{"explain", x, "--rows", "2097151", "--json"} + more, {.memory = std::size_t{128} << 20U});
-    ASSERT_EQ(run.status, 0) << run.err;
-    EXPECT_EQ(json::parse(run.out)["rows"][0]["row"], 2097151);
+    const json report = report_of(Words{"explain", x, "--rows", "2097151"} + more, {.memory = std::size_t{128} << 20U});
+    EXPECT_EQ(report["rows"][0]["row"], 2097151);
   }
 }
 
 TEST(CliExplain, LongRowsAreAbbreviatedAndPagesNarrow) {
   const TemporaryFolder folder;
   const std::string x = folder / "x.npy";
-  std::vector<float> values(7 * 768);
+  Floats values(7 * 768);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i * 7919) % 1013) / 31.0F - 1e6F;
-  write_file(x, npy_bytes_of("<f4", "(7, 768)", bytes_of(values)));
+  write_f32(x, "(7, 768)", values);
   const std::vector<Words> calls = {{x, "--round", "3", "--batch-axis", "0"},
                                     {x, "--axes", "0,1", "--decimals", "9"},
                                     {x, "--rms", "--decimals", "0"},
@@ -314,8 +251,8 @@ TEST(CliExplain, LongRowsAreAbbreviatedAndPagesNarrow) {
 // Errors shared with `evenorm apply` (axes, shapes, parameters) have one case here.
 TEST(CliExplain, RejectsWrongUseWithOneLine) {
   const TemporaryFolder folder;
-  write_file(folder / "rows.npy", npy_bytes_of("<f4", "(0, 3)", ""));
-  write_file(folder / "scalar.npy", npy_bytes_of("<f4", "()", std::string(4, '\0')));
+  write_f32(folder / "rows.npy", "(0, 3)", {});
+  write_f32(folder / "scalar.npy", "()", {0});
   const std::vector<std::pair<Words, const char*>> cases = {
       {{}, "X is not given: numbers, e.g. \"4 2 8\", or a .npy file"},
       {{""}, "X: is empty"},
@@ -348,7 +285,7 @@ TEST(CliExplain, RejectsWrongUseWithOneLine) {
        "--grad is given, but should not be with a weight"},
       {{"--slips", "--grad", "1 2 3"}, "--slips shows examples of its own and takes no --grad"},
   };
-  for (const auto& [arguments, message] : cases) expect_wrong_use(arguments, message);
+  for (const auto& [arguments, message] : cases) expect_refused(Words{"explain"} + arguments, message);
 }
 
 }  // namespace

@@ -1,33 +1,9 @@
 // `evenorm grad`: it gives the library's bits for any types and orders of the files, and from pipes.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <nlohmann/json.hpp>
-#include <thread>
-
-#include "contracts/inputs.hpp"
 #include "evenorm/evenorm.hpp"
-#include "support/program.hpp"
-#include "support/safetensors.hpp"
+#include "support/cli.hpp"
 
 namespace evenorm::testing {
 namespace {
-
-using nlohmann::json;
-using ::testing::HasSubstr;
-
-using Floats = std::vector<float>;
-
-Floats some(std::size_t n, std::size_t seed) {
-  contracts::Random random(seed);
-  Floats values(n);
-  for (float& v : values) v = static_cast<float>(random.normal());
-  return values;
-}
 
 // Reorders so that element [i, j] of (rows, cols) is at [i + j rows].
 Floats in_fortran_order(const Floats& values, std::size_t rows) {
@@ -60,8 +36,7 @@ class CliGrad : public ::testing::Test {
   Words grad() const { return {"grad", folder / "x.npy", folder / "dy.npy"}; }
 
   Gradients written() const {
-    return {elements_of<float>(read_file(folder / "dx.npy")), elements_of<float>(read_file(folder / "dw.npy")),
-            elements_of<float>(read_file(folder / "db.npy"))};
+    return {floats_in(folder / "dx.npy"), floats_in(folder / "dw.npy"), floats_in(folder / "db.npy")};
   }
 
   Gradients program(const Words& options, const ProgramSetting& setting = {}) const {
@@ -69,19 +44,12 @@ class CliGrad : public ::testing::Test {
     return written();
   }
 
-  template <class Backward>
-  Gradients library(const Backward& backward, GradientOptions<float> options) const {
+  Gradients library(GradientOptions<float> options = {}, Kind kind = Kind::layer) const {
     Gradients all{Floats(x.size()), Floats(kCols), Floats(kCols)};
     options.dweight = all.dweight;
     options.dbias = all.dbias;
-    backward(dy, x, all.dx, options);
+    (kind == Kind::layer ? layer_norm_backward<float> : rms_norm_backward<float>)(dy, x, all.dx, kCols, options);
     return all;
-  }
-
-  Gradients of_layer_norm(const GradientOptions<float>& options = {}) const {
-    return library([](const auto& dys, const auto& xs, auto& dxs,
-                      const auto& o) { layer_norm_backward<float>(dys, xs, dxs, kCols, o); },
-                   options);
   }
 
   TemporaryFolder folder;
@@ -89,23 +57,16 @@ class CliGrad : public ::testing::Test {
 };
 
 TEST_F(CliGrad, GivesTheLibrarysBits) {
-  EXPECT_TRUE(program({}) == of_layer_norm());
-  EXPECT_TRUE(program({"--weight", folder / "w.npy", "--eps", "1e-12"}) ==
-              of_layer_norm({.weight = weight, .eps = 1e-12}));
+  EXPECT_TRUE(program({}) == library());
+  EXPECT_TRUE(program({"--weight", folder / "w.npy", "--eps", "1e-12"}) == library({.weight = weight, .eps = 1e-12}));
   EXPECT_EQ(header_of(read_file(folder / "dx.npy")), header_of(read_file(folder / "x.npy")));
   EXPECT_THAT(read_file(folder / "dw.npy"), HasSubstr("{'descr': '<f4', 'fortran_order': False, 'shape': (129,), }"));
-}
-
-TEST_F(CliGrad, GivesTheLibrarysBitsForRmsNorm) {
-  const auto backward = [](const auto& dys, const auto& xs, auto& dxs, const auto& o) {
-    rms_norm_backward<float>(dys, xs, dxs, kCols, o);
-  };
   EXPECT_TRUE(program({"--rms", "--zero-centered", "--weight", folder / "w.npy"}) ==
-              library(backward, {.weight = weight, .zero_centered = true}));
+              library({.weight = weight, .zero_centered = true}, Kind::rms));
 }
 
 TEST_F(CliGrad, ThreadsAndTargetsDoNotChangeBits) {
-  const Gradients expected = of_layer_norm({.weight = weight});
+  const Gradients expected = library({.weight = weight});
   for (const char* threads : {"0", "2", "7"}) {
     EXPECT_TRUE(program({"--weight", folder / "w.npy", "--threads", threads}) == expected) << threads;
   }
@@ -116,65 +77,54 @@ TEST_F(CliGrad, ThreadsAndTargetsDoNotChangeBits) {
 }
 
 TEST_F(CliGrad, WritesAnySubsetOfTheOutputs) {
-  const Gradients expected = of_layer_norm();
+  const Gradients expected = library();
   expect_done(grad() + Words{"-o", folder / "dx.npy"});
-  EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == expected.dx);
+  EXPECT_TRUE(floats_in(folder / "dx.npy") == expected.dx);
   EXPECT_EQ(folder.names(), (Words{"dx.npy", "dy.npy", "w.npy", "x.npy"}));
   expect_done(grad() + Words{"--dbias", folder / "db.npy"});
-  EXPECT_EQ(elements_of<float>(read_file(folder / "db.npy")), expected.dbias);
+  EXPECT_EQ(floats_in(folder / "db.npy"), expected.dbias);
   expect_done(grad() + Words{"--dweight", folder / "dw.npy"});
-  EXPECT_EQ(elements_of<float>(read_file(folder / "dw.npy")), expected.dweight);
+  EXPECT_EQ(floats_in(folder / "dw.npy"), expected.dweight);
 }
 
 TEST_F(CliGrad, TheResultCanReplaceEitherInput) {
-  const Gradients expected = of_layer_norm();
-  const std::string x_file = read_file(folder / "x.npy");
-  expect_done(grad() + Words{"-o", folder / "x.npy"});
-  EXPECT_TRUE(elements_of<float>(read_file(folder / "x.npy")) == expected.dx);
-  write_file(folder / "x.npy", x_file);
-  expect_done(grad() + Words{"-o", folder / "dy.npy"});
-  EXPECT_TRUE(elements_of<float>(read_file(folder / "dy.npy")) == expected.dx);
-  EXPECT_EQ(read_file(folder / "x.npy"), x_file);
+  const Gradients expected = library();
+  for (const char* replaced : {"x.npy", "dy.npy"}) {
+    write_f32(folder / "x.npy", "(300, 129)", x);
+    expect_done(grad() + Words{"-o", folder / replaced});
+    EXPECT_TRUE(floats_in(folder / replaced) == expected.dx) << replaced;
+  }
+  EXPECT_TRUE(floats_in(folder / "x.npy") == x);
 }
 
 // x and dy each have their own order and byte order. dx has those of x.
 TEST_F(CliGrad, OrdersOfTheFilesDoNotChangeBits) {
-  const Gradients expected = of_layer_norm({.weight = weight});
-  const auto fortran = [](const Floats& values) {
-    return npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (300, 129), }",
-                     bytes_of(in_fortran_order(values, kRows)));
-  };
-  write_file(folder / "dy.npy", fortran(dy));
+  Gradients expected = library({.weight = weight});
+  write_f32(folder / "dy.npy", "(300, 129)", in_fortran_order(dy, kRows), true);
   EXPECT_TRUE(program({"--weight", folder / "w.npy"}) == expected);
-  write_file(folder / "x.npy", fortran(x));
-  Gradients both = program({"--weight", folder / "w.npy"});
+  write_f32(folder / "x.npy", "(300, 129)", in_fortran_order(x, kRows), true);
+  expected.dx = in_fortran_order(expected.dx, kRows);
+  EXPECT_TRUE(program({"--weight", folder / "w.npy"}) == expected);
   EXPECT_THAT(read_file(folder / "dx.npy"), HasSubstr("'fortran_order': True, 'shape': (300, 129), }"));
-  EXPECT_TRUE(both.dx == in_fortran_order(expected.dx, kRows));
-  EXPECT_EQ(both.dweight, expected.dweight);
-  EXPECT_EQ(both.dbias, expected.dbias);
   std::string swapped = bytes_of(dy);
   for (std::size_t i = 0; i < swapped.size(); i += 4) std::reverse(&swapped[i], &swapped[i] + 4);
   write_file(folder / "dy.npy", npy_bytes_of(">f4", "(300, 129)", swapped));
-  both = program({"--weight", folder / "w.npy"});
-  EXPECT_TRUE(both.dx == in_fortran_order(expected.dx, kRows));
-  EXPECT_EQ(both.dweight, expected.dweight);
+  EXPECT_TRUE(program({"--weight", folder / "w.npy"}) == expected);
 }
 
 TEST_F(CliGrad, TheWeightSelectsTheNormalisedAxes) {
-  for (const char* name : {"x.npy", "dy.npy"}) {
-    write_f32(folder / name, "(300, 3, 43)", *name == 'x' ? x : dy);
-  }
+  for (const char* name : {"x.npy", "dy.npy"}) write_f32(folder / name, "(300, 3, 43)", *name == 'x' ? x : dy);
   write_f32(folder / "w.npy", "(3, 43)", weight);
-  EXPECT_TRUE(program({"--weight", folder / "w.npy"}) == of_layer_norm({.weight = weight}));
+  EXPECT_TRUE(program({"--weight", folder / "w.npy"}) == library({.weight = weight}));
   EXPECT_THAT(read_file(folder / "dw.npy"), HasSubstr("'shape': (3, 43), }"));
-  EXPECT_TRUE(program({"--normalized-shape", "3,43"}) == of_layer_norm());
+  EXPECT_TRUE(program({"--normalized-shape", "3,43"}) == library());
 }
 
 TEST_F(CliGrad, TheWeightCanComeFromAModel) {
   const std::string header = "{" + safetensors_entry("a.norm.weight", "F32", "129", 0, 516) + "," +
                              safetensors_entry("a.norm.bias", "F32", "129", 516, 1032) + "}";
   write_file(folder / "m", safetensors_bytes(header, bytes_of(weight) + bytes_of(weight)));
-  EXPECT_TRUE(program({"--params", folder / "m", "--name", "a.norm"}) == of_layer_norm({.weight = weight}));
+  EXPECT_TRUE(program({"--params", folder / "m", "--name", "a.norm"}) == library({.weight = weight}));
 }
 
 TEST_F(CliGrad, OutputTypesDefaultToThoseOfTheInputs) {
@@ -196,9 +146,8 @@ TEST_F(CliGrad, OutputTypesDefaultToThoseOfTheInputs) {
   EXPECT_EQ(descrs({"--weight", folder / "w.npy"}), "f4 f8 f8 ");
   write_file(folder / "dy.npy", npy_bytes_of("<f8", "(300, 129)", bytes_of(std::vector<double>(dy.begin(), dy.end()))));
   EXPECT_EQ(descrs({}), "f4 f8 f8 ");
-  for (const char* name : {"x.npy", "dy.npy"}) {
-    write_file(folder / name, npy_bytes_of("<V2", "(300, 129)", std::string(2 * kRows * kCols, '\0')));
-  }
+  const std::string zeros(2 * kRows * kCols, '\0');
+  for (const char* name : {"x.npy", "dy.npy"}) write_file(folder / name, npy_bytes_of("<V2", "(300, 129)", zeros));
   EXPECT_EQ(descrs({}), "V2 f4 f4 ");
 }
 
@@ -245,20 +194,12 @@ TEST_F(CliGrad, ParametersOfGroupsAndSamples) {
 }
 
 TEST_F(CliGrad, PipesGiveTheSameBytesAsFiles) {
-  ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
-  ASSERT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
   expect_done(grad() + three());
   for (const bool x_piped : {true, false}) {
-    std::thread writer([&] { write_file(folder / "in", read_file(folder / (x_piped ? "x.npy" : "dy.npy"))); });
-    std::string received;
-    std::thread reader([&] { received = read_file(folder / "out"); });
     const Words inputs{x_piped ? "-" : folder / "x.npy", x_piped ? folder / "dy.npy" : "-"};
-    const ProgramRun run = run_evenorm(Words{"grad"} + inputs + Words{"-o", "-", "--dbias", folder / "b.npy"},
-                                       {.in_path = folder / "in", .out_path = folder / "out"});
-    writer.join();
-    reader.join();
-    EXPECT_EQ(run.status, 0) << run.err;
-    EXPECT_TRUE(received == read_file(folder / "dx.npy"));
+    const std::string input = read_file(folder / (x_piped ? "x.npy" : "dy.npy"));
+    EXPECT_TRUE(output_of(Words{"grad"} + inputs + Words{"-o", "-", "--dbias", folder / "b.npy"},
+                          {.input = input, .out_piped = true}) == read_file(folder / "dx.npy"));
     EXPECT_EQ(read_file(folder / "b.npy"), read_file(folder / "db.npy"));
   }
 }
@@ -268,23 +209,18 @@ TEST(CliGrad_Memory, HoldsOnlyTheInputs) {
   const TemporaryFolder folder;
   constexpr std::size_t kCols = 1024, kTensor = std::size_t{40} << 20;
   const Floats x = some(kTensor / sizeof(float), 4);
-  const std::string npy = npy_bytes_of("<f4", "(10240, 1024)", bytes_of(x));
-  write_file(folder / "x.npy", npy);
+  write_f32(folder / "x.npy", "(10240, 1024)", x);
   expect_done({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy", "--dweight", folder / "dw.npy"},
               {.memory = 2 * kTensor + kTensor / 8 + (std::size_t{16} << 20)});
   Floats dx(x.size()), dweight(kCols);
   layer_norm_backward<float>(x, x, dx, kCols, {.dweight = dweight});
-  EXPECT_TRUE(elements_of<float>(read_file(folder / "dx.npy")) == dx);
-  EXPECT_EQ(elements_of<float>(read_file(folder / "dw.npy")), dweight);
+  EXPECT_TRUE(floats_in(folder / "dx.npy") == dx);
+  EXPECT_EQ(floats_in(folder / "dw.npy"), dweight);
 }
 
 TEST_F(CliGrad, JsonReportsWhatWasDone) {
-  const ProgramRun run =
-      run_evenorm(grad() + Words{"--dweight", folder / "dw.npy", "--rms", "--eps", "0.25", "--weight", folder / "w.npy",
-                                 "--param-dtype", "f64", "-o", "/dev/null", "--json"});
-  ASSERT_EQ(run.status, 0) << run.err;
-  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1);
-  json report = json::parse(run.out);
+  json report = report_of(grad() + Words{"--dweight", folder / "dw.npy", "--rms", "--eps", "0.25", "--weight",
+                                         folder / "w.npy", "--param-dtype", "f64", "-o", "/dev/null"});
   EXPECT_GT(report["seconds"].get<double>(), 0);
   report.erase("seconds");
   const json expected = {{"input", folder / "x.npy"},
@@ -308,21 +244,14 @@ TEST_F(CliGrad, JsonReportsWhatWasDone) {
   EXPECT_EQ(report, expected);
 }
 
-TEST(CliGrad_Shapes, AcceptsZeroRowsAndOneColumn) {
-  const TemporaryFolder folder;
-  const auto grad = [&](const std::string& shape, const Floats& values) {
-    write_f32(folder / "x.npy", shape, values);
-    expect_done({"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "dx.npy", "--dweight", folder / "dw.npy",
-                 "--dbias", folder / "db.npy"});
+TEST_F(CliGrad, AcceptsZeroRowsAndOneColumn) {
+  const auto gradients = [&](const char* shape, const Floats& values) {
+    for (const char* name : {"x.npy", "dy.npy"}) write_f32(folder / name, shape, values);
+    return program({});
   };
-  grad("(0, 3)", {});
+  EXPECT_TRUE(gradients("(0, 3)", {}) == (Gradients{{}, Floats(3), Floats(3)}));
   EXPECT_EQ(read_file(folder / "dx.npy"), npy_bytes_of("<f4", "(0, 3)", ""));
-  EXPECT_EQ(read_file(folder / "dw.npy"), npy_bytes_of("<f4", "(3,)", std::string(12, '\0')));
-  EXPECT_EQ(read_file(folder / "db.npy"), npy_bytes_of("<f4", "(3,)", std::string(12, '\0')));
-  grad("(2, 1)", {7, -3});
-  EXPECT_EQ(elements_of<float>(read_file(folder / "dx.npy")), (Floats{0, 0}));
-  EXPECT_EQ(elements_of<float>(read_file(folder / "dw.npy")), (Floats{0}));
-  EXPECT_EQ(elements_of<float>(read_file(folder / "db.npy")), (Floats{4}));
+  EXPECT_TRUE(gradients("(2, 1)", {7, -3}) == (Gradients{{0, 0}, {0}, {4}}));
 }
 
 }  // namespace

@@ -1,28 +1,16 @@
 // `evenorm info`, `evenorm check`, help and versions: their output and exit statuses.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "cli/check_climb.hpp"
 #include "evenorm/evenorm.hpp"
 #include "plan/caches.hpp"
-#include "support/program.hpp"
+#include "support/cli.hpp"
 
-namespace evenorm {
+namespace evenorm::testing {
 namespace {
 
-using nlohmann::json;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using testing::ProgramRun;
-using testing::run_evenorm;
-
 TEST(CliInfo, JsonEqualsWhatTheLibraryReports) {
-  const ProgramRun run = run_evenorm({"info", "--json"});
-  ASSERT_EQ(run.status, 0) << run.err;
-  const json info = json::parse(run.out);
+  const json info = report_of({"info"});
   EXPECT_EQ(info["version"], version());
   EXPECT_EQ(info["numerics_revision"], numerics_revision());
   EXPECT_EQ(info["targets"], supported_targets());
@@ -33,37 +21,27 @@ TEST(CliInfo, JsonEqualsWhatTheLibraryReports) {
   EXPECT_EQ(info["streamed_from"], internal::streamed_from(internal::caches()));
 }
 
-TEST(CliInfo, TextNamesEveryTarget) {
-  const ProgramRun run = run_evenorm({"info"});
-  EXPECT_EQ(run.status, 0);
-  for (const std::string& name : compiled_targets()) EXPECT_THAT(run.out, HasSubstr(name));
-}
-
-TEST(CliInfo, EnvironmentForcesTheTarget) {
+TEST(CliInfo, NamesEveryTargetAndTheForcedOne) {
+  const std::string text = output_of({"info"});
+  for (const std::string& name : compiled_targets()) EXPECT_THAT(text, HasSubstr(name));
   for (const std::string& name : supported_targets()) {
-    const ProgramRun run = run_evenorm({"info", "--json"}, {.environment = {"EVENORM_TARGET=" + name}});
-    ASSERT_EQ(run.status, 0) << run.err;
-    EXPECT_EQ(json::parse(run.out)["target"], name);
+    EXPECT_EQ(report_of({"info"}, {.environment = {"EVENORM_TARGET=" + name}})["target"], name);
   }
 }
 
 TEST(CliInfo, RejectsUnknownTargets) {
   for (const char* command : {"info", "check", "bench"}) {
-    testing::expect_refused({command}, "EVENORM_TARGET is 'bogus', but this machine supports",
-                            {.environment = {"EVENORM_TARGET=bogus"}});
+    expect_refused({command}, "EVENORM_TARGET is 'bogus', but this machine supports",
+                   {.environment = {"EVENORM_TARGET=bogus"}});
   }
 }
 
 TEST(CliHelp, EverySubcommandHasExamples) {
-  const std::vector<std::vector<std::string>> commands = {{}, {"apply"}, {"bench"}, {"check"}, {"info"}};
-  for (auto command : commands) {
-    command.push_back("--help");
-    const ProgramRun run = run_evenorm(command);
-    EXPECT_EQ(run.status, 0);
-    EXPECT_EQ(run.err, "");
-    EXPECT_THAT(run.out, HasSubstr("Examples:\n  evenorm " + (command.size() > 1 ? command[0] : "")));
+  for (const Words& command : {Words{}, {"apply"}, {"bench"}, {"check"}, {"info"}}) {
+    EXPECT_THAT(output_of(command + Words{"--help"}),
+                HasSubstr("Examples:\n  evenorm " + (command.empty() ? "" : command[0])));
   }
-  EXPECT_EQ(run_evenorm({"--version"}).out, "evenorm " + std::string(version()) + "\n");
+  EXPECT_EQ(output_of({"--version"}), "evenorm " + std::string(version()) + "\n");
 }
 
 // --- check: reports of limits that hold and limits that do not -----------------------------------------------------
@@ -114,25 +92,20 @@ TEST(CliCheck, FailsOnDifferentBitsOnATarget) {
   findings.peaks[0].differing = {"avx2"};
   EXPECT_FALSE(findings.pass());
   EXPECT_THAT(cli::climb_text(findings), HasSubstr("other bits on avx2"));
-}
-
-TEST(CliCheck, DoesNotMentionClimbingWithoutIt) {
-  EXPECT_EQ(cli::climb_text({}), "");
+  EXPECT_EQ(cli::climb_text({}), "");  // without climbing
   EXPECT_TRUE(cli::ClimbFindings{}.pass());
 }
 
 TEST(CliCheck, RejectsWrongNumbers) {
   for (const std::string steps : {"many", "-1", "1.5", "1e6", "99999999999999999999"}) {
-    testing::expect_refused({"check", "--climb=" + steps}, "--climb is '" + steps + "', but should be");
+    expect_refused({"check", "--climb=" + steps}, "--climb is '" + steps + "', but should be");
   }
-  testing::expect_refused({"check", "--threads", "many"}, "--threads");
+  expect_refused({"check", "--threads", "many"}, "--threads");
 }
 
 // Runs all of `check --quick`, which takes half a minute.
 TEST(CliCheck_Slow, QuickPassesAndReportsEveryRowInJson) {
-  const ProgramRun run = run_evenorm({"check", "--quick", "--json"});
-  EXPECT_EQ(run.status, 0) << run.err;
-  const json report = json::parse(run.out);
+  const json report = report_of({"check", "--quick"});
   EXPECT_TRUE(report["pass"].get<bool>());
   EXPECT_EQ(report["targets"], supported_targets());
   EXPECT_GT(report["accuracy"].size(), 500U);
@@ -158,4 +131,4 @@ TEST(CliCheck_Slow, QuickPassesAndReportsEveryRowInJson) {
 }
 
 }  // namespace
-}  // namespace evenorm
+}  // namespace evenorm::testing

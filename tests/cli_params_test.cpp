@@ -1,15 +1,11 @@
 // `evenorm apply --params`: weight and bias by name from .safetensors files, in every naming scheme and type.
-#include <gtest/gtest.h>
-
-#include "contracts/inputs.hpp"
 #include "evenorm/evenorm.hpp"
-#include "support/program.hpp"
-#include "support/safetensors.hpp"
+#include "support/cli.hpp"
 
 namespace evenorm::testing {
 namespace {
 
-const std::vector<float> kX = {4, 2, 8, -1, 0.5F, 7}, kWeight = {1.5F, 1, 0.5F}, kBias = {0.5F, 0, -0.5F};
+const Floats kX = {4, 2, 8, -1, 0.5F, 7}, kWeight = {1.5F, 1, 0.5F}, kBias = {0.5F, 0, -0.5F};
 
 class CliParams : public ::testing::Test {
  protected:
@@ -18,16 +14,16 @@ class CliParams : public ::testing::Test {
   Words apply(const Words& options = {}) const {
     return Words{"apply", folder / "x.npy", "-o", folder / "y.npy", "--params", folder / "p"} + options;
   }
-  void expect_result(const std::vector<float>& expected, const Words& options = {}) const {
+  void expect_result(const Floats& expected, const Words& options = {}) const {
     expect_done(apply(options));
-    EXPECT_EQ(elements_of<float>(read_file(folder / "y.npy")), expected);
+    EXPECT_EQ(floats_in(folder / "y.npy"), expected);
   }
   void expect_refused(const Words& options, const std::string& error) const {
     testing::expect_refused(apply(options), error);
   }
 
-  static std::vector<float> expected(bool weight, bool bias) {
-    std::vector<float> y(kX.size());
+  static Floats expected(bool weight, bool bias) {
+    Floats y(kX.size());
     RowOptions<float> options;
     if (weight) options.weight = kWeight;
     if (bias) options.bias = kBias;
@@ -39,11 +35,11 @@ class CliParams : public ::testing::Test {
 };
 
 struct Entry {
-  std::string name, dtype, data;
+  std::string name, dtype, data, shape = "3";
 };
 
 // 1.5, 1, 0.5 and 0.5, 0, -0.5 are exact in every type.
-std::string bytes_in(const std::string& dtype, const std::vector<float>& values) {
+std::string bytes_in(const std::string& dtype, const Floats& values) {
   contracts::Array array(dtype == "F64"    ? DType::f64
                          : dtype == "F32"  ? DType::f32
                          : dtype == "BF16" ? DType::bf16
@@ -51,15 +47,12 @@ std::string bytes_in(const std::string& dtype, const std::vector<float>& values)
                          std::vector<double>(values.begin(), values.end()));
   return {reinterpret_cast<const char*>(array.data()), array.bytes().size()};
 }
-std::string weight_in(const std::string& dtype) { return bytes_in(dtype, kWeight); }
-std::string bias_in(const std::string& dtype) { return bytes_in(dtype, kBias); }
-
-std::string file_of(const std::vector<Entry>& entries, const std::string& shape = "3") {
+std::string file_of(const std::vector<Entry>& entries) {
   std::string header = "{\"__metadata__\":{\"format\":\"pt\"}", data;
   for (const Entry& entry : entries) {
     const std::size_t begin = data.size();
     data += entry.data;
-    header += "," + safetensors_entry(entry.name, entry.dtype, shape, begin, data.size());
+    header += "," + safetensors_entry(entry.name, entry.dtype, entry.shape, begin, data.size());
   }
   return safetensors_bytes(header + "}", data);
 }
@@ -68,50 +61,47 @@ TEST_F(CliParams, AcceptsEveryNamingSchemeAndType) {
   for (const auto& [weight, bias] :
        {std::pair{"weight", "bias"}, {"gamma", "beta"}, {"scale", "shift"}, {"gain", "bias"}}) {
     for (const char* dtype : {"F16", "BF16", "F32"}) {
-      write_file(folder / "p", file_of({{"other.weight", dtype, bias_in(dtype)},
-                                        {std::string("layer.1.") + bias, dtype, bias_in(dtype)},
-                                        {std::string("layer.1.") + weight, dtype, weight_in(dtype)}}));
+      write_file(folder / "p", file_of({{"other.weight", dtype, bytes_in(dtype, kBias)},
+                                        {std::string("layer.1.") + bias, dtype, bytes_in(dtype, kBias)},
+                                        {std::string("layer.1.") + weight, dtype, bytes_in(dtype, kWeight)}}));
       expect_result(expected(true, true), {"--name", "layer.1"});
     }
   }
 }
 
 TEST_F(CliParams, F64GivesTheBitsOfF64) {
-  write_file(folder / "p", file_of({{"n.bias", "F64", bias_in("F64")}, {"n.weight", "F64", weight_in("F64")}}));
-  write_file(folder / "w.npy", npy_bytes_of("<f8", "(3,)", weight_in("F64")));
-  write_file(folder / "b.npy", npy_bytes_of("<f8", "(3,)", bias_in("F64")));
+  write_file(folder / "p",
+             file_of({{"n.bias", "F64", bytes_in("F64", kBias)}, {"n.weight", "F64", bytes_in("F64", kWeight)}}));
+  write_file(folder / "w.npy", npy_bytes_of("<f8", "(3,)", bytes_in("F64", kWeight)));
+  write_file(folder / "b.npy", npy_bytes_of("<f8", "(3,)", bytes_in("F64", kBias)));
   expect_done(
       {"apply", folder / "x.npy", "-o", folder / "z.npy", "--weight", folder / "w.npy", "--bias", folder / "b.npy"});
-  expect_result(elements_of<float>(read_file(folder / "z.npy")), {"--name", "n"});
+  expect_result(floats_in(folder / "z.npy"), {"--name", "n"});
 }
 
 TEST_F(CliParams, ASingleNormNeedsNoName) {
+  const Entry weight{"norm.weight", "F32", bytes_of(kWeight)}, bias{"norm.bias", "F32", bytes_of(kBias)};
   // A linear layer also has a weight and a bias, but of different shapes. Integers cannot be parameters.
-  const std::string header = "{" + safetensors_entry("linear.weight", "F32", "3,3", 0, 36) + "," +
-                             safetensors_entry("linear.bias", "F32", "3", 36, 48) + "," +
-                             safetensors_entry("norm.weight", "F32", "3", 48, 60) + "," +
-                             safetensors_entry("norm.bias", "F32", "3", 60, 72) + "," +
-                             safetensors_entry("steps.weight", "I32", "1", 72, 76) + "}";
-  write_file(folder / "p",
-             safetensors_bytes(header, std::string(48, 'x') + bytes_of(kWeight) + bytes_of(kBias) + "step"));
+  write_file(folder / "p", file_of({{"linear.weight", "F32", std::string(36, 'x'), "3,3"},
+                                    {"linear.bias", "F32", std::string(12, 'x')},
+                                    weight,
+                                    bias,
+                                    {"steps.weight", "I32", "step", "1"}}));
   expect_result(expected(true, true));
-  write_file(folder / "p", file_of({{"bias", "F32", bytes_of(kBias)}, {"weight", "F32", bytes_of(kWeight)}}));
+  write_file(folder / "p", file_of({{"bias", "F32", bias.data}, {"weight", "F32", weight.data}}));
   expect_result(expected(true, true));
-  write_file(folder / "p", file_of({{"n.gamma", "F32", bytes_of(kWeight)}}));
+  write_file(folder / "p", file_of({{"n.gamma", "F32", weight.data}}));
   expect_result(expected(true, false));
-}
-
-TEST_F(CliParams, OneOfThePairMayBeAbsent) {
-  write_file(folder / "p", file_of({{"a.weight", "F32", bytes_of(kWeight)}, {"b.bias", "F32", bytes_of(kBias)}}));
+  write_file(folder / "p", file_of({{"a.weight", "F32", weight.data}, {"b.bias", "F32", bias.data}}));
   expect_result(expected(true, false), {"--name", "a"});
   expect_result(expected(false, true), {"--name", "b"});
 }
 
 TEST_F(CliParams, TheWeightSelectsSeveralAxes) {
-  const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+  const Floats weight = {1, 2, 3, 4, 5, 6};
   write_file(folder / "p",
-             file_of({{"n.weight", "F32", bytes_of(weight)}, {"n.bias", "F32", bytes_of(weight)}}, "2,3"));
-  std::vector<float> y(6);
+             file_of({{"n.weight", "F32", bytes_of(weight), "2,3"}, {"n.bias", "F32", bytes_of(weight), "2,3"}}));
+  Floats y(6);
   layer_norm<float>(kX, y, 6, {.weight = weight, .bias = weight});
   expect_result(y);
 }
@@ -136,7 +126,7 @@ TEST_F(CliParams, RejectsTwoNamingSchemesOfOneNorm) {
 }
 
 TEST_F(CliParams, ChecksShapes) {
-  write_file(folder / "p", file_of({{"n.weight", "F32", bytes_of<float>({1, 2})}}, "2"));
+  write_file(folder / "p", file_of({{"n.weight", "F32", bytes_of<float>({1, 2}), "2"}}));
   expect_refused({}, "has shape (2, 3), which should end in it");
   expect_refused({"--normalized-shape", "3"}, "weight has shape (2), but");
 }

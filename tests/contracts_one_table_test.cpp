@@ -8,21 +8,17 @@
 
 #include "contracts/digests.hpp"
 #include "support/names.hpp"
-#include "support/npy.hpp"
 #include "support/program.hpp"
 
 namespace evenorm::contracts {
 namespace {
 
-using evenorm::testing::doubles_of;
-using evenorm::testing::ProgramRun;
-using evenorm::testing::ProgramSetting;
-using evenorm::testing::read_npy;
-using evenorm::testing::run_evenorm;
+using evenorm::testing::operator+;
+using evenorm::testing::elements_of;
+using evenorm::testing::read_file;
 using evenorm::testing::TemporaryFolder;
 using evenorm::testing::word;
-using evenorm::testing::write_npy;
-using Words = std::vector<std::string>;
+using evenorm::testing::Words;
 using Table = std::vector<std::pair<std::string, std::uint64_t>>;
 
 std::string elements_as(const Array& values, std::size_t rows, std::size_t cols, bool columns_first, bool big_endian) {
@@ -46,62 +42,72 @@ Array rows_of(const Array& values, std::size_t rows, std::size_t cols, bool colu
   return result;
 }
 
-// How a file of the rows is written, and the arguments of the command line.
+std::string descr_of(DType dtype, bool big_endian = false) {
+  return dtype == DType::bf16 ? "<V2" : (big_endian ? ">f" : "<f") + std::to_string(size_of(dtype));
+}
+
+Array read_npy(const std::string& path, DType dtype) {
+  const std::string npy = read_file(path), data = evenorm::testing::data_of(npy);
+  EXPECT_NE(npy.find("'" + descr_of(dtype) + "'"), std::string::npos);
+  Array values(dtype, data.size() / size_of(dtype));
+  std::copy_n(reinterpret_cast<const std::byte*>(data.data()), data.size(), values.data());
+  return values;
+}
+
+enum class Order { rows_first, columns_first, fortran };
+
+// How x is written, and how the command line is called.
 struct FileWay {
-  std::string name;
-  std::string descr, shape;  // of the header
-  bool columns_first = false, big_endian = false;
-  Words more{};
-  bool piped = false;
+  std::string name{};
+  Words more{}, environment{};
+  Order order = Order::rows_first;
+  bool big_endian = false, piped = false, in_place = false;
 };
 
-std::uint64_t digest_of_file(const FileWay& way, const Operation& op, const CaseData& data) {
+Outcome apply(const Operation& op, const CaseData& data, const FileWay& way) {
   const TemporaryFolder folder;
-  const auto size = [](std::size_t n) { return std::vector<std::int64_t>{static_cast<std::int64_t>(n)}; };
-  const std::string header = "{'descr': '" + way.descr +
-                             "', 'fortran_order': " + (way.columns_first && way.more.empty() ? "True" : "False") +
-                             ", 'shape': " + way.shape + ", }";
-  evenorm::testing::write_file(
-      folder / "x.npy",
-      evenorm::testing::npy_bytes(header, elements_as(data.x, data.rows, op.cols, way.columns_first, way.big_endian)));
-  write_npy(folder / "w.npy", data.weight, size(op.cols));
-  write_npy(folder / "b.npy", data.bias, size(op.cols));
-  Words arguments = {"apply",    way.piped ? "-" : folder / "x.npy",
-                     "-o",       way.piped ? "-" : folder / "y.npy",
-                     "--weight", folder / "w.npy",
-                     "--bias",   folder / "b.npy",
-                     "--mean",   folder / "mean.npy",
-                     "--rstd",   folder / "rstd.npy"};
-  arguments.insert(arguments.end(), way.more.begin(), way.more.end());
-  ProgramSetting setting;
-  if (way.piped) {
-    setting.in_path = folder / "x.npy";
-    setting.out_path = folder / "y.npy";
+  const bool columns_first = way.order != Order::rows_first;
+  const std::string rows = std::to_string(data.rows), cols = std::to_string(op.cols);
+  const std::string x = folder / "x.npy", y = way.in_place ? x : folder / "y.npy";
+  const auto write = [&](const std::string& path, const Array& values, const std::string& shape, std::size_t n) {
+    const bool of_x = path == x;
+    evenorm::testing::write_file(
+        path,
+        evenorm::testing::npy_bytes_of(descr_of(values.dtype(), of_x && way.big_endian), shape,
+                                       elements_as(values, n, op.cols, of_x && columns_first, of_x && way.big_endian),
+                                       of_x && way.order == Order::fortran));
+  };
+  const bool transposed = way.order == Order::columns_first;
+  write(x, data.x, "(" + (transposed ? cols : rows) + ", " + (transposed ? rows : cols) + ")", data.rows);
+  Words words{"apply", way.piped ? "-" : x, "-o", way.piped ? "-" : y, "--rstd", folder / "rstd.npy"};
+  if (transposed) words = words + Words{"--axes", "0"};
+  words = words + (op.kind == Kind::rms ? Words{"--rms"} : Words{"--mean", folder / "mean.npy"});
+  if (op.zero_centered) words.emplace_back("--zero-centered");
+  for (const auto& [name, present, values] :
+       {std::tuple{"weight", op.weight.has_value(), &data.weight}, {"bias", op.bias.has_value(), &data.bias}}) {
+    if (!present) continue;
+    write(folder / name, *values, "(" + cols + ",)", 1);
+    words = words + Words{std::string("--") + name, folder / name};
   }
-  const ProgramRun run = run_evenorm(arguments, setting);
-  EXPECT_EQ(run.status, 0) << way.name << ": " << run.err;
-  if (run.status != 0) return 0;
+  evenorm::testing::ProgramSetting setting{.environment = way.environment};
+  if (way.piped) setting.in_path = x;
+  if (way.piped) setting.out_path = y;
+  expect_done(words + way.more, setting);
   // The elements of a Fortran file are read in file order, columns first.
-  const Array y = rows_of(read_npy(folder / "y.npy"), data.rows, op.cols, way.columns_first);
-  return join_digests(
-      row_digests(op, {y, doubles_of(read_npy(folder / "mean.npy")), doubles_of(read_npy(folder / "rstd.npy")), true}));
+  Outcome outcome{rows_of(read_npy(y, op.y), data.rows, op.cols, columns_first),
+                  {},
+                  elements_of<double>(read_file(folder / "rstd.npy")),
+                  true};
+  if (op.kind == Kind::layer) outcome.mean = elements_of<double>(read_file(folder / "mean.npy"));
+  return outcome;
 }
 
-Table digests_by_file(const Operation& op) {
-  const CaseData data = make_case_data(op);
-  const std::string rows = std::to_string(data.rows), cols = std::to_string(op.cols);
-  const std::string rows_first = "(" + rows + ", " + cols + ")", columns_first = "(" + cols + ", " + rows + ")";
-  Table table;
-  for (const FileWay& way : {FileWay{"evenorm apply", "<f4", rows_first},
-                             FileWay{"evenorm apply --threads 2", "<f4", rows_first, false, false, {"--threads", "2"}},
-                             FileWay{"evenorm apply --axes 0", "<f4", columns_first, true, false, {"--axes", "0"}},
-                             FileWay{"evenorm apply, Fortran order", "<f4", rows_first, true},
-                             FileWay{"evenorm apply, big endian", ">f4", rows_first, false, true},
-                             FileWay{"evenorm apply - -o -", "<f4", rows_first, false, false, {}, true}}) {
-    table.emplace_back(way.name, digest_of_file(way, op, data));
-  }
-  return table;
-}
+const FileWay kFileWays[] = {{.name = "evenorm apply"},
+                             {.name = "evenorm apply --threads 2", .more = {"--threads", "2"}},
+                             {.name = "evenorm apply --axes 0", .order = Order::columns_first},
+                             {.name = "evenorm apply, Fortran order", .order = Order::fortran},
+                             {.name = "evenorm apply, big endian", .big_endian = true},
+                             {.name = "evenorm apply - -o -", .piped = true}};
 
 void expect_one_digest(const std::string& name, const Table& table) {
   std::printf("%s on %s\n", name.c_str(), std::string(internal::name(internal::active_target())).c_str());
@@ -115,37 +121,13 @@ TEST(Contract_OneTable, HasOneDigestForEveryLayoutInCppCAndOnTheCommandLine) {
   for (const std::size_t cols : {33, 768, 1025}) {
     const Operation op = same_type(Kind::layer, DType::f32, cols);
     Table table = digests_by_way(op, internal::active_target());
-    const Table files = digests_by_file(op);
-    table.insert(table.end(), files.begin(), files.end());
+    const CaseData data = make_case_data(op);
+    for (const FileWay& way : kFileWays) {
+      table.emplace_back(way.name, join_digests(row_digests(op, apply(op, data, way))));
+    }
     expect_one_digest(op.name(), table);
     EXPECT_GT(table.size(), 30u);
   }
-}
-
-Outcome apply(const Operation& op, const CaseData& data, const Words& environment, const Words& more, bool in_place) {
-  const TemporaryFolder folder;
-  const auto rows = static_cast<std::int64_t>(data.rows), cols = static_cast<std::int64_t>(op.cols);
-  const std::string x = folder / "x.npy", y = in_place ? x : folder / "y.npy";
-  write_npy(x, data.x, {rows, cols});
-  Words arguments{"apply", x, "-o", y, "--rstd", folder / "rstd.npy"};
-  const auto add = [&arguments](const Words& words) { arguments.insert(arguments.end(), words.begin(), words.end()); };
-  add(more);
-  if (op.kind == Kind::rms) add({"--rms"});
-  if (op.kind == Kind::layer) add({"--mean", folder / "mean.npy"});
-  if (op.zero_centered) add({"--zero-centered"});
-  if (op.weight) {
-    write_npy(folder / "weight.npy", data.weight, {cols});
-    add({"--weight", folder / "weight.npy"});
-  }
-  if (op.bias) {
-    write_npy(folder / "bias.npy", data.bias, {cols});
-    add({"--bias", folder / "bias.npy"});
-  }
-  const auto run = run_evenorm(arguments, {.environment = environment});
-  EXPECT_EQ(run.status, 0) << run.err;
-  Outcome outcome{read_npy(y), {}, doubles_of(read_npy(folder / "rstd.npy")), true};
-  if (op.kind == Kind::layer) outcome.mean = doubles_of(read_npy(folder / "mean.npy"));
-  return outcome;
 }
 
 class Contract_CommandLine : public ::testing::TestWithParam<DType> {};
@@ -159,11 +141,13 @@ TEST_P(Contract_CommandLine, GivesTheSameBits) {
       const CaseData data = make_case_data(op);
       const auto expected =
           row_digests(op, run_operation(on_target(runnable_targets()[0]), op, data.x, data.weight, data.bias));
-      EXPECT_EQ(row_digests(op, apply(op, data, {}, {}, false)), expected) << op.name();
-      EXPECT_EQ(row_digests(op, apply(op, data, {}, {"--threads", "2"}, true)), expected) << op.name();
+      std::vector<FileWay> ways{{}, {.more = {"--threads", "2"}, .in_place = true}};
       for (const internal::Target target : runnable_targets()) {
-        const std::string forced = "EVENORM_TARGET=" + std::string(internal::name(target));
-        EXPECT_EQ(row_digests(op, apply(op, data, {forced}, {}, false)), expected) << op.name() << forced;
+        ways.push_back({.environment = {"EVENORM_TARGET=" + std::string(internal::name(target))}});
+      }
+      for (const FileWay& way : ways) {
+        EXPECT_EQ(row_digests(op, apply(op, data, way)), expected)
+            << op.name() << ::testing::PrintToString(way.more + way.environment);
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "contracts/fp_mode.hpp"
 #include "contracts/harness.hpp"
@@ -50,25 +51,28 @@ bool is_same(DType dtype, const std::byte* value, std::uint64_t expected) {
   return is_nan(value) && is_nan(&expected);
 }
 
+void expect_rounded(DType from, const Bytes& values, DType to, const Bytes& result, std::string_view of,
+                    Target target) {
+  const auto wide = reference::widen(from, values.data(), values.size() / size_of(from));
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < wide.size() && wrong < 5; ++i) {
+    const std::uint64_t expected = reference::round_to(to, wide[i]);
+    if (is_same(to, result.data() + i * size_of(to), expected)) continue;
+    ++wrong;
+    ADD_FAILURE() << of << ", " << name(from) << " to " << name(to) << " on " << internal::name(target) << ": "
+                  << static_cast<double>(wide[i]) << " should be " << std::hex << expected;
+  }
+}
+
 void expect_as_reference(DType from, const Bytes& values, DType to) {
-  const std::size_t n = values.size() / size_of(from);
-  const auto wide = reference::widen(from, values.data(), n);
   for (const Target target : runnable_targets()) {
-    const Bytes result = converted(target, from, values, to);
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < n && wrong < 5; ++i) {
-      const std::uint64_t expected = reference::round_to(to, wide[i]);
-      if (is_same(to, result.data() + i * size_of(to), expected)) continue;
-      ++wrong;
-      ADD_FAILURE() << name(from) << " to " << name(to) << " on " << internal::name(target) << ": "
-                    << static_cast<double>(wide[i]) << " should be " << std::hex << expected;
-    }
+    expect_rounded(from, values, to, converted(target, from, values, to), "converted", target);
   }
 }
 
 std::vector<std::uint16_t> all_words() {
   std::vector<std::uint16_t> words(65536);
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint16_t>(i);
+  std::iota(words.begin(), words.end(), std::uint16_t{0});
   return words;
 }
 
@@ -159,23 +163,28 @@ TEST(Convert_Narrowing, RoundsF64OnlyOnce) {
   }
 }
 
-// Passes f32 words as beta to the kernel that writes y. Each xhat is -0, so y is beta rounded to T.
+// What the kernel that writes y makes of x * 1 * 1 + beta with this offset, beta in f32.
 template <class T>
-Bytes stored_by_map(Target target, const std::vector<std::uint32_t>& words) {
-  const std::size_t n = words.size();
-  const std::vector<T> x(n);
+Bytes stored_by_map(Target target, const std::vector<T>& x, const Bytes& beta, float rstd) {
+  const std::size_t n = x.size();
   const std::vector<float> gamma(n, 1.0f);
-  std::vector<float> beta(n);
-  std::memcpy(beta.data(), words.data(), n * sizeof(float));
   internal::NormScalarsOfRows<float> scalars{};
-  scalars.offset[0] = scalars.rstd[0] = -0.0f;
+  scalars.offset[0] = -0.0f;
+  scalars.rstd[0] = rstd;
   std::vector<T> y(n);
-  internal::kernels_of(target).of<T>().normalise_rows(
-      {{x.data(), 0}, {y.data(), 0}, 1, n, {gamma.data(), beta.data()}, &scalars, 0, false});
+  internal::kernels_of(target).of<T>().normalise_rows({{x.data(), 0},
+                                                       {y.data(), 0},
+                                                       1,
+                                                       n,
+                                                       {gamma.data(), reinterpret_cast<const float*>(beta.data())},
+                                                       &scalars,
+                                                       0,
+                                                       false});
   return bytes_of(y);
 }
 
-// With the CPU's own rounding to bf16, if it has one, and without it: it is not used for a pair of vectors with a zero.
+// Each xhat is -0, so y is beta rounded to bf16: with the CPU's own rounding to bf16, if it has one, and without it. It
+// is not used for a pair of vectors with a zero.
 TEST(Convert_Narrowing, OfYRoundsAtEveryExponentAndBoundary) {
   const std::vector<std::uint32_t> boundaries = boundary_words<std::uint32_t>(8, 7);
   for (const bool has_zeros : {false, true}) {
@@ -184,13 +193,10 @@ TEST(Convert_Narrowing, OfYRoundsAtEveryExponentAndBoundary) {
       if (has_zeros || word << 1U != 0) words.push_back(word);
       if (has_zeros) words.push_back(0);
     }
-    const auto wide = reference::widen(DType::f32, reinterpret_cast<const std::byte*>(words.data()), words.size());
+    const Bytes beta = bytes_of(words);
     for (const Target target : runnable_targets()) {
-      const Bytes result = stored_by_map<bfloat16>(target, words);
-      for (std::size_t i = 0; i < words.size(); ++i) {
-        ASSERT_TRUE(is_same(DType::bf16, &result[2 * i], reference::round_to(DType::bf16, wide[i])))
-            << std::hex << words[i] << " on " << internal::name(target) << (has_zeros ? ", with zeros" : "");
-      }
+      const Bytes y = stored_by_map(target, std::vector<bfloat16>(words.size()), beta, -0.0f);
+      expect_rounded(DType::f32, beta, DType::bf16, y, has_zeros ? "y with zeros" : "y", target);
     }
   }
 }
@@ -201,17 +207,11 @@ TEST(Convert_Widening, OfXIsExactForAll16BitNumbers) {
   for (const std::uint16_t word : all_words()) {
     if ((word & 0x7F80) != 0x7F80) finite.push_back(word);
   }
-  const std::size_t n = finite.size();
-  std::vector<bfloat16> x(n), y(n);
-  std::memcpy(x.data(), finite.data(), n * sizeof(bfloat16));
-  const std::vector<float> gamma(n, 1.0f), beta(n, -0.0f);
-  internal::NormScalarsOfRows<float> scalars{};
-  scalars.offset[0] = -0.0f;
-  scalars.rstd[0] = 1;
+  std::vector<bfloat16> x(finite.size());
+  std::memcpy(x.data(), finite.data(), x.size() * sizeof(bfloat16));
+  const Bytes beta = bytes_of(std::vector<float>(x.size(), -0.0f));
   for (const Target target : runnable_targets()) {
-    internal::kernels_of(target).of<bfloat16>().normalise_rows(
-        {{x.data(), 0}, {y.data(), 0}, 1, n, {gamma.data(), beta.data()}, &scalars, 0, false});
-    EXPECT_EQ(std::memcmp(y.data(), finite.data(), n * sizeof(bfloat16)), 0) << internal::name(target);
+    EXPECT_TRUE(stored_by_map(target, x, beta, 1) == bytes_of(finite)) << internal::name(target);
   }
 }
 

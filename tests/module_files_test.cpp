@@ -12,7 +12,6 @@
 #include "contracts/harness.hpp"
 #include "support/names.hpp"
 #include "support/program.hpp"
-#include "support/safetensors.hpp"
 #include "support/tensors.hpp"
 
 namespace evenorm::cli {
@@ -79,24 +78,15 @@ TEST_F(Safetensors_Writer, WritesTheBytesOfTheFormatsLibrary) {
 
 TEST_F(Safetensors_Writer, RejectsNamesAndStridesThatItCannotWrite) {
   const ConstTensor tensor{"abcd", DType::f32, kOne, {}};
-  EXPECT_EQ(failure_of([&] { written({{"a", tensor}, {"a", tensor}}); }), "tensor 'a' is given twice");
-  EXPECT_EQ(failure_of([&] {
-              written({{"a", tensor}, {"a", {"ab", DType::f16, kOne, {}}}});
-            }),
-            "tensor 'a' is given twice");
-  EXPECT_EQ(failure_of([&] {
-              written({{"__metadata__", tensor}});
-            }),
-            "'__metadata__' is a tensor's name, but the format reserves it");
-  EXPECT_EQ(failure_of([&] { written({{"a\xff", tensor}}); }), "'a?' is a tensor's name, but it should be UTF-8");
-  EXPECT_EQ(failure_of([&] {
-              written({{"a", {"abcd", DType::f32, kOne, kOne}}});
-            }),
-            "tensor 'a' has strides, but should be contiguous");
-  EXPECT_EQ(failure_of([&] {
-              written({{std::string(kMaxSafetensorsHeaderBytes, 'a'), tensor}});
-            }),
-            "1 tensors need a header of 16,777,272 bytes, but it should have at most 16,777,216");
+  const std::string long_name(kMaxSafetensorsHeaderBytes, 'a');
+  const std::pair<std::vector<NamedConstTensor>, const char*> cases[] = {
+      {{{"a", tensor}, {"a", tensor}}, "tensor 'a' is given twice"},
+      {{{"a", tensor}, {"a", {"ab", DType::f16, kOne, {}}}}, "tensor 'a' is given twice"},
+      {{{"__metadata__", tensor}}, "'__metadata__' is a tensor's name, but the format reserves it"},
+      {{{"a\xff", tensor}}, "'a?' is a tensor's name, but it should be UTF-8"},
+      {{{"a", {"abcd", DType::f32, kOne, kOne}}}, "tensor 'a' has strides, but should be contiguous"},
+      {{{long_name, tensor}}, "1 tensors need a header of 16,777,272 bytes, but it should have at most 16,777,216"}};
+  for (const auto& [tensors, error] : cases) EXPECT_EQ(failure_of([&] { written(tensors); }), error);
   EXPECT_EQ(folder.names(), Names{});
 }
 

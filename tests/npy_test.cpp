@@ -37,15 +37,15 @@ std::string header(const std::string& descr, const std::string& order, const std
 TEST(Npy_Header, ReadsEveryVersionAndType) {
   const std::string data(48, 'x');
   for (const char major : {'\1', '\2', '\3'}) {
-    for (const auto& [descr, dtype, big_endian, shape] : {std::tuple{"'<f2'", DType::f16, false, "(4, 6)"},
-                                                          {"'<f4'", DType::f32, false, "(4, 3)"},
-                                                          {"'<f8'", DType::f64, false, "(2, 3)"},
-                                                          {"'>f2'", DType::f16, true, "(4, 6)"},
-                                                          {"'>f4'", DType::f32, true, "(4, 3)"},
-                                                          {"'>f8'", DType::f64, true, "(2, 3)"},
-                                                          {"'<V2'", DType::bf16, false, "(4, 6)"},
-                                                          {"'|V2'", DType::bf16, false, "(4, 6)"}}) {
-      const bool fortran_order = big_endian;
+    for (const auto& [descr, dtype, shape] : {std::tuple{"'<f2'", DType::f16, "(4, 6)"},
+                                              {"'<f4'", DType::f32, "(4, 3)"},
+                                              {"'<f8'", DType::f64, "(2, 3)"},
+                                              {"'>f2'", DType::f16, "(4, 6)"},
+                                              {"'>f4'", DType::f32, "(4, 3)"},
+                                              {"'>f8'", DType::f64, "(2, 3)"},
+                                              {"'<V2'", DType::bf16, "(4, 6)"},
+                                              {"'|V2'", DType::bf16, "(4, 6)"}}) {
+      const bool big_endian = descr[1] == '>', fortran_order = big_endian;
       const NpyParse result = parse(npy_bytes(header(descr, fortran_order ? "True" : "False", shape), data, major));
       EXPECT_EQ(result.error, "");
       EXPECT_EQ(result.header.dtype, dtype);
@@ -57,21 +57,15 @@ TEST(Npy_Header, ReadsEveryVersionAndType) {
   }
 }
 
-TEST(Npy_Header, ReadsAnyOrderQuotesAndSpaces) {
-  for (const char* text : {"{'shape': (3,), 'fortran_order': False, 'descr': '<f4'}",
-                           "{\"descr\":\"<f4\",\"fortran_order\":False,\"shape\":(3,)}",
-                           "  { 'descr' : '<f4' ,\n 'shape' : ( 3 , ) , 'fortran_order' : False , }   \n"}) {
-    const NpyParse result = parse(npy_bytes(text, std::string(12, 'x')));
-    EXPECT_EQ(result.error, "") << text;
-    EXPECT_EQ(result.header.shape, Shape{3});
-  }
-}
-
-// Files that numpy.load accepts: from Python 2, with other type names, with tabs and comments, with a repeated key.
+// Headers that numpy.load accepts: in any order, with any quotes and spaces, from Python 2, with tabs and comments,
+// with a repeated key, and with other names of types.
 TEST(Npy_Header, ReadsWhatNumpyReads) {
   const std::string data(12, 'x');
   for (const char* text :
-       {"{'descr': '<f4', 'fortran_order': False, 'shape': (1L, 3L), }",
+       {"{'shape': (1, 3), 'fortran_order': False, 'descr': '<f4'}",
+        "{\"descr\":\"<f4\",\"fortran_order\":False,\"shape\":(1,3)}",
+        "  { 'descr' : '<f4' ,\n 'shape' : ( 1 , 3 , ) , 'fortran_order' : False , }   \n",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1L, 3L), }",
         "{u'descr': u'<f4', u'fortran_order': False, u'shape': (1L, 3 L), }",
         "{'descr':\t'<f4',\r\n\f'fortran_order':False,'shape':(1,\t3)}\t",
         "{'descr': '<f4',  # a type\n'fortran_order': False, 'shape': (1, 3)} # all",
@@ -85,41 +79,33 @@ TEST(Npy_Header, ReadsWhatNumpyReads) {
   }
   // the version that only Python 3 writes
   EXPECT_NE(parse(npy_bytes(header("'<f4'", "False", "(3L,)"), data, '\3')).error, "");
-  for (const auto& [descr, dtype] : {std::pair{"=f4", DType::f32},
-                                     {"f4", DType::f32},
-                                     {"|f4", DType::f32},
-                                     {"<f", DType::f32},
-                                     {"float32", DType::f32},
-                                     {"single", DType::f32},
-                                     {"e", DType::f16},
-                                     {"half", DType::f16},
-                                     {"=f8", DType::f64},
-                                     {"<d", DType::f64},
-                                     {"float", DType::f64},
-                                     {"V2", DType::bf16},
-                                     {"=V2", DType::bf16}}) {
-    const std::string file = npy_bytes_of(descr, "(1,)", std::string(size_of(dtype), 'x'));
-    EXPECT_EQ(parse(file).error, "") << descr;
-    EXPECT_EQ(parse(file).header.dtype, dtype) << descr;
-    EXPECT_FALSE(parse(file).header.big_endian);
+  const std::pair<DType, std::vector<const char*>> names[] = {
+      {DType::f32, {"=f4", "f4", "|f4", "<f", "float32", "single"}},
+      {DType::f16, {"e", "half"}},
+      {DType::f64, {"=f8", "<d", "float"}},
+      {DType::bf16, {"V2", "=V2"}}};
+  for (const auto& [dtype, descrs] : names) {
+    for (const char* descr : descrs) {
+      const NpyParse result = parse(npy_bytes_of(descr, "(1,)", std::string(size_of(dtype), 'x')));
+      EXPECT_EQ(result.error, "") << descr;
+      EXPECT_EQ(result.header.dtype, dtype) << descr;
+      EXPECT_FALSE(result.header.big_endian);
+    }
   }
   for (const char* descr : {"<float32", "F4", "f04", "f", "", "<", "<=f4", "f16", "V", ">V2"}) {
     EXPECT_EQ(parse(npy_bytes_of(descr, "(1,)", "xxxx")).error.empty(), std::string_view(descr) == "f") << descr;
   }
 }
 
-TEST(Npy_Header, SkipsBytesAfterTheArray) {
-  const NpyParse result = parse(npy_bytes_of("<f4", "(2, 3)", std::string(24 + 1000, 'x')));
-  EXPECT_EQ(result.error, "");
-  EXPECT_EQ(result.header.data_bytes, 24U);
-}
-
-TEST(Npy_Header, ReadsShapesWithoutAxesOrElements) {
-  EXPECT_EQ(parse(npy_bytes_of("<f4", "()", "abcd")).header.shape, Shape{});
-  EXPECT_EQ(parse(npy_bytes_of("<f4", "()", "abcd")).header.data_bytes, 4U);
-  const NpyParse none = parse(npy_bytes_of("<f4", "(4611686018427387904, 0, 4611686018427387904)", ""));
-  EXPECT_EQ(none.error, "");
-  EXPECT_EQ(none.header.data_bytes, 0U);
+TEST(Npy_Header, ReadsAnyShapeAndSkipsBytesAfterTheArray) {
+  for (const auto& [shape, data, bytes] : {std::tuple{"(2, 3)", std::string(24 + 1000, 'x'), 24U},
+                                           {"()", "abcd", 4U},
+                                           {"(4611686018427387904, 0, 4611686018427387904)", "", 0U}}) {
+    const NpyParse result = parse(npy_bytes_of("<f4", shape, data));
+    EXPECT_EQ(result.error, "") << shape;
+    EXPECT_EQ(shape_text(result.header.shape), shape);
+    EXPECT_EQ(result.header.data_bytes, bytes) << shape;
+  }
 }
 
 TEST(Npy_Header, ReadsWhatItWrites) {
@@ -138,10 +124,10 @@ TEST(Npy_Header, ReadsWhatItWrites) {
 }
 
 TEST(Npy_Header, WritesNumpysBytes) {
-  EXPECT_EQ(npy_header_text(DType::f32, Shape{4, 64, 384}),
-            testing::read_file(testing::in_sources("examples/minilm/hidden.npy")).substr(0, 128));
-  EXPECT_EQ(npy_header_text(DType::f32, Shape{384}),
-            testing::read_file(testing::in_sources("examples/minilm/bias.npy")).substr(0, 128));
+  for (const auto& [name, shape] : {std::pair{"hidden", Shape{4, 64, 384}}, {"bias", Shape{384}}}) {
+    EXPECT_EQ(npy_header_text(DType::f32, shape),
+              testing::read_file(testing::in_sources("examples/minilm/" + std::string(name) + ".npy")).substr(0, 128));
+  }
 }
 
 // A pipe has no known size. The parser gets as many bytes as the header's start asks for.
@@ -161,14 +147,9 @@ TEST(Npy_Header, NeedsOnlyTheBytesItAsksFor) {
   EXPECT_EQ(npy_header_bytes(std::as_bytes(std::span(liar)).first(5)), 5U);
 }
 
-TEST(Npy_Header, RejectsEveryTruncation) {
+TEST(Npy_Header, RejectsEveryTruncationAndNoChangedByteEscapesTheSizeCheck) {
   const std::string file = npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x'));
   for (std::size_t size = 0; size < file.size(); ++size) EXPECT_NE(parse(file.substr(0, size)).error, "") << size;
-}
-
-// Changes one byte of a valid file at a time. The result is refused, or valid and within the file's size.
-TEST(Npy_Header, NoChangedByteEscapesTheSizeCheck) {
-  const std::string file = npy_bytes_of("<f4", "(2, 3)", std::string(24, 'x'));
   for (std::size_t at = 0; at + 24 < file.size(); ++at) {
     for (int value = 0; value < 256; ++value) {
       std::string changed = file;
@@ -186,16 +167,6 @@ struct Malformed {
   std::string error;
 };
 
-std::ostream& operator<<(std::ostream& stream, const Malformed& malformed) { return stream << malformed.name; }
-
-class Npy_Malformed : public ::testing::TestWithParam<Malformed> {};
-
-TEST_P(Npy_Malformed, IsRefusedInOneLine) {
-  const NpyParse result = parse(GetParam().file);
-  EXPECT_EQ(result.error, GetParam().error);
-  EXPECT_EQ(result.error.find('\n'), std::string::npos);
-}
-
 std::string with(const std::string& text) { return npy_bytes(text, std::string(12, 'x')); }
 
 std::string ones(std::size_t axes) {
@@ -204,7 +175,14 @@ std::string ones(std::size_t axes) {
   return text;
 }
 
-std::string long_header() { return header("'<f4'", "False", "(3,)") + std::string(70000, ' '); }
+std::string typed(const std::string& descr) { return with(header(descr, "False", "(3,)")); }
+std::string shaped(const std::string& shape) { return with(header("'<f4'", "False", shape)); }
+
+std::string at(std::size_t byte, const std::string& has, const std::string& should_have) {
+  return "has " + has + " at byte " + std::to_string(byte) + " of its header's text, but should have " + should_have;
+}
+
+const std::string kTypes = ", but should have '<f2', '<f4', '<f8' or '<V2' (f16, f32, f64, bf16)";
 
 std::vector<Malformed> malformed_files() {
   return {
@@ -218,69 +196,50 @@ std::vector<Malformed> malformed_files() {
        "has 2 bytes after byte 10, but says that its header has 255 there"},
       {"LengthOf4GiB", std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff{}", 14),
        "has 2 bytes after byte 12, but says that its header has 4,294,967,295 there"},
-      {"LongHeader", npy_bytes(long_header(), std::string(12, 'x'), 2),
+      {"LongHeader", npy_bytes(header("'<f4'", "False", "(3,)") + std::string(70000, ' '), std::string(12, 'x'), 2),
        "has a header of 70,058 bytes, but should have at most 65,524"},
-      {"EmptyHeader", with(""), "has its end at byte 0 of its header's text, but should have '{'"},
-      {"NotADictionary", with("[1, 2]"), "has '[1, 2]' at byte 0 of its header's text, but should have '{'"},
+      {"EmptyHeader", with(""), at(0, "its end", "'{'")},
+      {"NotADictionary", with("[1, 2]"), at(0, "'[1, 2]'", "'{'")},
       {"NoDescr", with("{'fortran_order': False, 'shape': (3,)}"), "has no 'descr' in its header"},
       {"NoOrder", with("{'descr': '<f4', 'shape': (3,)}"), "has no 'fortran_order' in its header"},
       {"NoShape", with("{'descr': '<f4', 'fortran_order': False}"), "has no 'shape' in its header"},
       {"UnknownKey", with("{'descr': '<f4', 'order': 'C'}"),
        "has the key 'order' in its header, where only 'descr', 'fortran_order' and 'shape' can be"},
-      {"KeyWithoutQuotes", with("{descr: '<f4'}"),
-       "has 'descr: '<f4'}' at byte 1 of its header's text, but should have a string in quotes"},
-      {"NoColon", with("{'descr' '<f4'}"), "has ''<f4'}' at byte 9 of its header's text, but should have ':'"},
-      {"NoComma", with("{'descr': '<f4' 'shape': (3,)}"),
-       "has ''shape': (3,)}' at byte 16 of its header's text, but should have ',' or '}'"},
+      {"KeyWithoutQuotes", with("{descr: '<f4'}"), at(1, "'descr: '<f4'}'", "a string in quotes")},
+      {"NoColon", with("{'descr' '<f4'}"), at(9, "''<f4'}'", "':'")},
+      {"NoComma", with("{'descr': '<f4' 'shape': (3,)}"), at(16, "''shape': (3,)}'", "',' or '}'")},
       {"OpenString", with("{'descr': '<f4, }"), "has a string without an end in its header"},
       {"EscapedCharacter", with("{'descr': '\\x3cf4', }"), "has an escaped character in its header"},
-      {"OpenDictionary", with("{'descr': '<f4',"),
-       "has its end at byte 16 of its header's text, but should have a string in quotes"},
+      {"OpenDictionary", with("{'descr': '<f4',"), at(16, "its end", "a string in quotes")},
       {"TextAfterDictionary", with("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)} import os"),
-       "has 'import os' at byte 56 of its header's text, but should have nothing after the dictionary"},
-      {"ControlCharacters", with("{\n\x1b[31m\r'"),
-       "has '?[31m?'' at byte 2 of its header's text, but should have a string in quotes"},
-      {"NulInHeader", with(std::string("{'descr'\0: '<f4'}", 17)),
-       "has '?: '<f4'}' at byte 8 of its header's text, but should have ':'"},
-      {"Integers", with(header("'<i4'", "False", "(3,)")),
-       "has type '<i4', but should have '<f2', '<f4', '<f8' or '<V2' (f16, f32, f64, bf16)"},
-      {"Objects", with(header("'|O'", "False", "(3,)")),
-       "has type '|O', but should have '<f2', '<f4', '<f8' or '<V2' (f16, f32, f64, bf16)"},
-      {"BigEndianBf16", with(header("'>V2'", "False", "(6,)")),
-       "has type '>V2', but should have '<f2', '<f4', '<f8' or '<V2' (f16, f32, f64, bf16)"},
-      {"Structured", with(header("[('a', '<f4')]", "False", "(3,)")),
-       "has a structured type, but should have '<f2', '<f4', '<f8' or '<V2' (f16, f32, f64, bf16)"},
-      {"DescrIsANumber", with(header("4", "False", "(3,)")),
-       "has '4, 'fortran_orde' at byte 10 of its header's text, but should have a string in quotes"},
+       at(56, "'import os'", "nothing after the dictionary")},
+      {"ControlCharacters", with("{\n\x1b[31m\r'"), at(2, "'?[31m?''", "a string in quotes")},
+      {"NulInHeader", with(std::string("{'descr'\0: '<f4'}", 17)), at(8, "'?: '<f4'}'", "':'")},
+      {"Integers", typed("'<i4'"), "has type '<i4'" + kTypes},
+      {"Objects", typed("'|O'"), "has type '|O'" + kTypes},
+      {"BigEndianBf16", with(header("'>V2'", "False", "(6,)")), "has type '>V2'" + kTypes},
+      {"Structured", typed("[('a', '<f4')]"), "has a structured type" + kTypes},
+      {"DescrIsANumber", typed("4"), at(10, "'4, 'fortran_orde'", "a string in quotes")},
       {"OrderIsANumber", with(header("'<f4'", "0", "(3,)")),
-       "has '0, 'shape': (3,)' at byte 34 of its header's text, but should have True or False for 'fortran_order'"},
-      {"ShapeIsANumber", with(header("'<f4'", "False", "3")),
-       "has '3, }?' at byte 50 of its header's text, but should have '(' of 'shape'"},
-      {"ShapeWithoutComma", with(header("'<f4'", "False", "(3)")),
-       "has '), }?' at byte 52 of its header's text, but should have ','"},
-      {"ShapeOfACommaAlone", with(header("'<f4'", "False", "(,)")),
-       "has ',), }?' at byte 51 of its header's text, but should have a size (digits)"},
-      {"OpenShape", with("{'shape': (3, "),
-       "has its end at byte 14 of its header's text, but should have a size (digits)"},
-      {"NegativeSize", with(header("'<f4'", "False", "(-3,)")),
-       "has '-3,), }?' at byte 51 of its header's text, but should have a size (digits)"},
-      {"LeadingZero", with(header("'<f4'", "False", "(03,)")),
-       "has '03,), }?' at byte 51 of its header's text, but should have a size without leading zeros"},
-      {"FractionalSize", with(header("'<f4'", "False", "(3.0,)")),
-       "has '.0,), }?' at byte 52 of its header's text, but should have ','"},
-      {"SizeOfTwoPower63", with(header("'<f4'", "False", "(9223372036854775808,)")),
+       at(34, "'0, 'shape': (3,)'", "True or False for 'fortran_order'")},
+      {"ShapeIsANumber", shaped("3"), at(50, "'3, }?'", "'(' of 'shape'")},
+      {"ShapeWithoutComma", shaped("(3)"), at(52, "'), }?'", "','")},
+      {"ShapeOfACommaAlone", shaped("(,)"), at(51, "',), }?'", "a size (digits)")},
+      {"OpenShape", with("{'shape': (3, "), at(14, "its end", "a size (digits)")},
+      {"NegativeSize", shaped("(-3,)"), at(51, "'-3,), }?'", "a size (digits)")},
+      {"LeadingZero", shaped("(03,)"), at(51, "'03,), }?'", "a size without leading zeros")},
+      {"FractionalSize", shaped("(3.0,)"), at(52, "'.0,), }?'", "','")},
+      {"SizeOfTwoPower63", shaped("(9223372036854775808,)"),
        "has a size of 9223372036854775808 in its shape, above 2^63 - 1"},
-      {"SizeOfManyDigits", with(header("'<f4'", "False", "(" + std::string(1000, '9') + ",)")),
+      {"SizeOfManyDigits", shaped("(" + std::string(1000, '9') + ",)"),
        "has a size of 999999999999999999999999... in its shape, above 2^63 - 1"},
-      {"NestedShape", with(header("'<f4'", "False", "((3,),)")),
-       "has '(3,),), }?' at byte 51 of its header's text, but should have a size (digits)"},
-      {"TooManyAxes", with(header("'<f4'", "False", "(" + ones(65) + ")")), "has more than 64 axes in its shape"},
-      {"TwoPower62Elements", with(header("'<f4'", "False", "(4611686018427387904,)")),
+      {"NestedShape", shaped("((3,),)"), at(51, "'(3,),), }?'", "a size (digits)")},
+      {"TooManyAxes", shaped("(" + ones(65) + ")"), "has more than 64 axes in its shape"},
+      {"TwoPower62Elements", shaped("(4611686018427387904,)"),
        "has shape (4611686018427387904) of f32, which takes 2^63 bytes or more"},
-      {"ProductOverflows", with(header("'<f4'", "False", "(4294967296, 4294967296)")),
+      {"ProductOverflows", shaped("(4294967296, 4294967296)"),
        "has shape (4294967296, 4294967296) of f32, which takes 2^63 bytes or more"},
-      {"FewerBytesThanItsShape", with(header("'<f4'", "False", "(4,)")),
-       "has 12 bytes of data, but should have 16 for its shape (4) of f32"},
+      {"FewerBytesThanItsShape", shaped("(4,)"), "has 12 bytes of data, but should have 16 for its shape (4) of f32"},
       {"FarFewerBytesThanItsShape", with(header("'<f8'", "False", "(1000000, 1000000)")),
        "has 12 bytes of data, but should have 8,000,000,000,000 for its shape (1000000, 1000000) of f64"},
       {"ElementsMissing", npy_bytes(header("'<f4'", "False", "(3,)"), ""),
@@ -288,8 +247,9 @@ std::vector<Malformed> malformed_files() {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Npy_Malformed, ::testing::ValuesIn(malformed_files()),
-                         [](const auto& test) { return std::string(test.param.name); });
+TEST(Npy_Malformed, IsRefusedInOneLine) {
+  for (const auto& [name, file, error] : malformed_files()) EXPECT_EQ(parse(file).error, error) << name;
+}
 
 TEST(Npy_File, ReadsAndWrites) {
   const TemporaryFolder folder;
@@ -336,6 +296,7 @@ TEST(Npy_File, ShrinkingWhileReadIsAnError) {
 TEST(Npy_File, UncommittedOutputsLeaveNoFiles) {
   const TemporaryFolder folder;
   write_file(folder / "y.npy", "old");
+  const auto before = folder.state();
   {
     Outputs outputs;
     const auto y = outputs.add("-o", folder / "y.npy");
@@ -343,8 +304,7 @@ TEST(Npy_File, UncommittedOutputsLeaveNoFiles) {
     outputs.write(y, 0, std::as_bytes(std::span("new", 3)));
     EXPECT_EQ(folder.names().size(), 2U);
   }
-  EXPECT_EQ(folder.names(), std::vector<std::string>{"y.npy"});
-  EXPECT_EQ(testing::read_file(folder / "y.npy"), "old");
+  EXPECT_EQ(folder.state(), before);
 }
 
 }  // namespace

@@ -52,10 +52,8 @@ class Captured {
 class CliStress_Memory : public ::testing::Test {
  protected:
   CliStress_Memory() {
-    std::vector<float> x(12);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 7);
-    write_file(folder / "x.npy", npy_bytes_of("<f4", "(3, 4)", bytes_of(x)));
-    write_file(folder / "w.npy", npy_bytes_of("<f4", "(4,)", bytes_of(std::vector<float>{1, 2, 3, 4})));
+    write_f32(folder / "x.npy", "(3, 4)", {0, 1, 4, 2, 2, 4, 1, 0, 1, 4, 2, 2});
+    write_f32(folder / "w.npy", "(4,)", {1, 2, 3, 4});
     write_old();
   }
 
@@ -141,38 +139,23 @@ class CliStress_Memory : public ::testing::Test {
   int survived = 0;
 };
 
-TEST_F(CliStress_Memory, ApplyKeepsTheOldOutputs) {
-  const Words words{"apply",  folder / "x.npy",    "-o",     folder / "y.npy",   "--weight", folder / "w.npy",
+TEST_F(CliStress_Memory, KeepsTheOldOutputs) {
+  const Words apply{"apply",  folder / "x.npy",    "-o",     folder / "y.npy",   "--weight", folder / "w.npy",
                     "--mean", folder / "mean.npy", "--rstd", folder / "rstd.npy"};
-  fail_each(words, Failing::one, 7);
-  fail_each(words, Failing::one_and_all_after, 7);
+  // dx in place of y, and so on. dx has another type than x, so it has its own memory.
+  const Words grad = Words{"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "y.npy", "--dtype", "bf16"} +
+                     Words{"--weight", folder / "w.npy", "--dweight", folder / "mean.npy", "--dbias"} +
+                     Words{folder / "rstd.npy"};
+  for (const Words& words : {apply, grad}) {
+    for (const Failing failing : {Failing::one, Failing::one_and_all_after}) fail_each(words, failing, 7);
+  }
 }
 
-// dx in place of y, and so on. dx has another type than x, so it has its own memory.
-TEST_F(CliStress_Memory, GradKeepsTheOldOutputs) {
-  const Words words{"grad",
-                    folder / "x.npy",
-                    folder / "x.npy",
-                    "-o",
-                    folder / "y.npy",
-                    "--weight",
-                    folder / "w.npy",
-                    "--dweight",
-                    folder / "mean.npy",
-                    "--dbias",
-                    folder / "rstd.npy",
-                    "--dtype",
-                    "bf16"};
-  fail_each(words, Failing::one, 7);
-  fail_each(words, Failing::one_and_all_after, 7);
-}
-
-TEST_F(CliStress_Memory, ExplainFailsWithOneLine) {
+TEST_F(CliStress_Memory, FailsWithOneLine) {
   fail_each({"explain", "4 2 8", "--grad", "1 0 -1"}, Failing::one, 11);
   fail_each({"explain", "4 2 8", "--weight", "1.5 1 0.5"}, Failing::one, 7);
+  fail_each({"info"}, Failing::one, 7);
 }
-
-TEST_F(CliStress_Memory, InfoFailsWithOneLine) { fail_each({"info"}, Failing::one, 7); }
 
 }  // namespace
 }  // namespace evenorm::testing

@@ -39,7 +39,7 @@ class CliStress : public ::testing::Test {
   void write_input(const char* name, std::size_t period) const {
     std::vector<float> x(kRows * kCols);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % period);
-    write_file(folder / name, npy_bytes_of("<f4", "(2048, 1024)", bytes_of(x)));
+    write_f32(folder / name, "(2048, 1024)", x);
   }
   void write_old() const {
     write_file(folder / "y.npy", "old");
@@ -54,20 +54,15 @@ class CliStress : public ::testing::Test {
     fs::remove(folder / "result");
     return result;
   }
-  // The time of a later run. The first run may be slow, and its time would delay signals until others are over.
+  // The least time of some runs. The first may be slow, and its time would delay signals until others are over.
   double seconds_of_a_quick_run() const {
-    double least = run_evenorm(arguments()).seconds;
-    for (int i = 0; i < 3; ++i) {
+    double least = kCols;
+    for (int i = 0; i < 4; ++i) {
       const ProgramRun run = run_evenorm(arguments());
       EXPECT_EQ(run.status, 0) << run.err;
       least = std::min(least, run.seconds);
     }
     return least;
-  }
-  void remove_temporaries() const {
-    for (const std::string& name : folder.names()) {
-      if (name.starts_with(".evenorm-")) fs::remove(folder / name);
-    }
   }
 
   TemporaryFolder folder;
@@ -95,10 +90,11 @@ TEST_F(CliStress, SignalsAtAnyMomentLeaveWholeOutputs) {
     EXPECT_TRUE(y_now == "old" || y_now == y) << strsignal(signal);
     EXPECT_TRUE(mean_now == "old" || mean_now == mean) << strsignal(signal);
     EXPECT_TRUE(run.status != 0 || y_now == y);
-    if (signal == SIGKILL) {
-      remove_temporaries();
-    } else {
+    if (signal != SIGKILL) {
       EXPECT_EQ(y_now == y, mean_now == mean) << "only one output was replaced: " << strsignal(signal);
+    }
+    for (const std::string& name : folder.names()) {
+      if (signal == SIGKILL && name.starts_with(".evenorm-")) fs::remove(folder / name);
     }
     EXPECT_EQ(folder.names(), names) << strsignal(signal);
     interrupted += run.signal == 0 ? 0 : 1;
@@ -161,10 +157,8 @@ TEST_F(CliStress, RetriesInterruptedSystemCalls) {
   });
   std::thread reader([&] {
     std::string bytes(expected.size() / 20, '\0');
-    for (ssize_t n = 1; n > 0;) {
-      sleep_for(0.0005);
-      n = read(out[0], bytes.data(), bytes.size());
-      if (n > 0) got.append(bytes, 0, static_cast<std::size_t>(n));
+    for (ssize_t n = 0; (n = read(out[0], bytes.data(), bytes.size())) > 0; sleep_for(0.0005)) {
+      got.append(bytes, 0, static_cast<std::size_t>(n));
     }
   });
   const std::string outcome = outcome_of_child([&] {

@@ -4,13 +4,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -30,6 +30,30 @@ constexpr unsigned kMostSeconds = 300;  // SIGALRM ends hangs
 void redirect(int descriptor, const std::string& path) {
   const int file = open(path.c_str(), descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY | O_CREAT, 0666);
   if (file < 0 || dup2(file, descriptor) < 0) _exit(126);
+}
+
+// Writes all of `bytes` or what the reader accepts: first the beginning, and the rest a little later.
+void feed(int descriptor, std::string_view bytes) {
+  sigset_t broken_pipe;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
+  for (std::size_t at = 0; at < bytes.size();) {
+    const ssize_t n =
+        write(descriptor, &bytes[at], at == 0 ? std::min<std::size_t>(7, bytes.size()) : bytes.size() - at);
+    if (n < 0) break;
+    if (at == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    at += static_cast<std::size_t>(n);
+  }
+  close(descriptor);
+}
+
+std::string drain(int descriptor) {
+  std::string all, some(1 << 16, '\0');
+  for (ssize_t n = 0; (n = read(descriptor, some.data(), some.size())) > 0;)
+    all.append(some, 0, static_cast<std::size_t>(n));
+  close(descriptor);
+  return all;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -59,6 +83,19 @@ std::vector<std::string> TemporaryFolder::names() const {
   return result;
 }
 
+std::vector<std::string> TemporaryFolder::state() const {
+  std::vector<std::string> result;
+  for (const std::string& name : names()) {
+    struct stat s {};
+    lstat((*this / name).c_str(), &s);
+    result.push_back(name + ' ' + std::to_string(s.st_ino));
+    if (!S_ISREG(s.st_mode)) continue;
+    result.back() += ' ' + std::to_string(s.st_mtim.tv_sec) + ' ' + std::to_string(s.st_mtim.tv_nsec);
+    if (s.st_size < 1 << 20) result.back() += ' ' + read_file(*this / name);
+  }
+  return result;
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot read " + path);
@@ -79,29 +116,43 @@ std::string npy_bytes(std::string_view header, std::string_view data, char major
   return bytes.append(header).append(data);
 }
 
-std::string npy_bytes_of(std::string_view descr, std::string_view shape, std::string_view data) {
-  std::string header = "{'descr': '" + std::string(descr) + "', 'fortran_order': False, 'shape': " + std::string(shape);
-  header += ", }";
+std::string npy_bytes_of(std::string_view descr, std::string_view shape, std::string_view data, bool fortran_order) {
+  std::string header = "{'descr': '" + std::string(descr) + "', 'fortran_order': ";
+  header.append(fortran_order ? "True" : "False").append(", 'shape': ").append(shape).append(", }");
   header.append(63 - (10 + header.size()) % 64, ' ');
   return npy_bytes(header + "\n", data);
 }
 
-void write_f32(const std::string& path, std::string_view shape, const std::vector<float>& values) {
-  write_file(path, npy_bytes_of("<f4", shape, bytes_of(values)));
+void write_f32(const std::string& path, std::string_view shape, const std::vector<float>& values, bool fortran_order) {
+  write_file(path, npy_bytes_of("<f4", shape, bytes_of(values), fortran_order));
 }
 
-std::size_t write_zeros(const std::string& path, std::size_t rows, std::size_t cols) {
-  const std::string header = npy_bytes_of("<f4", "(" + std::to_string(rows) + ", " + std::to_string(cols) + ")", "");
-  write_file(path, header);
-  fs::resize_file(path, header.size() + rows * cols * sizeof(float));
-  return header.size();
+void write_zeros(const std::string& path, std::string_view shape, std::size_t elements, bool fortran_order) {
+  write_f32(path, shape, {}, fortran_order);
+  fs::resize_file(path, fs::file_size(path) + elements * sizeof(float));
+}
+
+std::string safetensors_bytes(std::string_view header, std::string_view data, std::optional<std::uint64_t> length) {
+  std::string bytes;
+  for (std::size_t i = 0; i < 8; ++i) bytes += static_cast<char>(length.value_or(header.size()) >> (8 * i) & 0xff);
+  return bytes.append(header).append(data);
+}
+
+std::string safetensors_entry(const std::string& name, const std::string& dtype, const std::string& shape,
+                              std::uint64_t begin, std::uint64_t end) {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
+         std::to_string(begin) + "," + std::to_string(end) + "]}";
+}
+
+std::string data_of(const std::string& npy) {
+  return npy.substr(10 + static_cast<unsigned char>(npy.at(8)) + 256U * static_cast<unsigned char>(npy.at(9)));
 }
 
 template <class T>
 std::vector<T> elements_of(const std::string& npy) {
-  const std::size_t start = 10 + static_cast<unsigned char>(npy.at(8)) + 256U * static_cast<unsigned char>(npy.at(9));
-  std::vector<T> values((npy.size() - start) / sizeof(T));
-  std::memcpy(values.data(), npy.data() + start, values.size() * sizeof(T));
+  const std::string data = data_of(npy);
+  std::vector<T> values(data.size() / sizeof(T));
+  std::memcpy(values.data(), data.data(), values.size() * sizeof(T));
   return values;
 }
 template std::vector<float> elements_of<float>(const std::string&);
@@ -123,6 +174,10 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
   environment.insert(environment.begin(), setting.environment.begin(), setting.environment.end());
   const std::vector<char*> argv = pointers(words), envp = pointers(environment);
 
+  int in[2] = {-1, -1}, piped[2] = {-1, -1};
+  if ((setting.input && pipe2(in, O_CLOEXEC) != 0) || (setting.out_piped && pipe2(piped, O_CLOEXEC) != 0)) {
+    throw std::runtime_error("pipe2 failed");
+  }
   const auto start = std::chrono::steady_clock::now();
   const pid_t child = fork();
   if (child == 0) {
@@ -130,7 +185,9 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
     for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
     alarm(kMostSeconds);
     if (!setting.in_path.empty()) redirect(STDIN_FILENO, setting.in_path);
-    redirect(STDOUT_FILENO, out);
+    if (setting.input) dup2(in[0], STDIN_FILENO);
+    if (setting.out_piped) dup2(piped[1], STDOUT_FILENO);
+    if (!setting.out_piped) redirect(STDOUT_FILENO, out);
     redirect(STDERR_FILENO, err);
     if (setting.memory != 0 && kSanitizersCost == 1) {
       const rlimit limit{setting.memory, setting.memory};
@@ -141,11 +198,15 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
     _exit(127);
   }
   if (child < 0) throw std::runtime_error("fork failed");
+  close(in[0]);
+  close(piped[1]);
+  ProgramRun run;
+  std::thread writer([&] { feed(in[1], setting.input.value_or("")); });
+  std::thread reader([&] { run.out = drain(piped[0]); });
   if (setting.while_running) setting.while_running(child);
   int status = 0;
   rusage usage{};
   if (wait4(child, &status, 0, &usage) != child) throw std::runtime_error("wait4 failed");
-  ProgramRun run;
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (WIFEXITED(status)) run.status = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) run.signal = WTERMSIG(status);
@@ -153,15 +214,22 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
   for (const timeval& t : {usage.ru_utime, usage.ru_stime}) {
     run.cpu_seconds += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   }
-  if (setting.out_path.empty()) run.out = read_file(out);
+  writer.join();
+  reader.join();
+  if (setting.out_path.empty() && !setting.out_piped) run.out = read_file(out);
   if (setting.err_path.empty()) run.err = read_file(err);
   return run;
 }
 
-void expect_done(const Words& arguments, const ProgramSetting& setting) {
+std::string output_of(const Words& arguments, const ProgramSetting& setting) {
   const ProgramRun run = run_evenorm(arguments, setting);
-  EXPECT_EQ(run.status, 0) << "signal " << run.signal;
-  EXPECT_EQ(run.out + run.err, "");
+  EXPECT_EQ(run.status, 0) << "signal " << run.signal << ": " << ::testing::PrintToString(arguments);
+  EXPECT_EQ(run.err, "");
+  return run.out;
+}
+
+void expect_done(const Words& arguments, const ProgramSetting& setting) {
+  EXPECT_EQ(output_of(arguments, setting), "");
 }
 
 ProgramRun expect_refused(const Words& arguments, const std::string& error, const ProgramSetting& setting) {
@@ -170,6 +238,14 @@ ProgramRun expect_refused(const Words& arguments, const std::string& error, cons
   EXPECT_TRUE(run.one_line()) << run.err;
   EXPECT_NE(run.err.find(error), std::string::npos) << run.err << "should contain: " << error;
   EXPECT_EQ(run.out, "") << error;
+  return run;
+}
+
+ProgramRun expect_refused(const TemporaryFolder& unchanged, const Words& arguments, const std::string& error,
+                          const ProgramSetting& setting) {
+  const auto before = unchanged.state();
+  ProgramRun run = expect_refused(arguments, error, setting);
+  EXPECT_EQ(unchanged.state(), before) << error;
   return run;
 }
 
