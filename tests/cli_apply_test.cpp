@@ -1,4 +1,4 @@
-// `evenorm apply`: the worked examples and the options. contracts_one_table_test.cpp checks equal bits for every type,
+// `evenorm apply`: the worked examples and the options. cli_contract_test.cpp checks equal bits for every type,
 // target and number of threads.
 #include <numeric>
 

@@ -23,6 +23,7 @@ namespace evenorm::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::string_literals;
 
 class CliFiles : public ::testing::Test {
  protected:
@@ -44,20 +45,16 @@ class CliFiles : public ::testing::Test {
 
 TEST_F(CliFiles, NamesWrongPaths) {
   const auto from = [&](const std::string& x) { return Words{"apply", x, "-o", folder / "y.npy"}; };
-  expect_refused(from(folder / "none.npy"), (folder / "none.npy") + ": cannot be read: No such file or directory");
   expect_refused(from("/"), "/ is a directory");
   expect_refused(from("/dev/zero"), "/dev/zero is a device or pipe, but should be a regular file");
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
   expect_refused(from(folder / "fifo"), "fifo is a device or pipe");
-  expect_refused(to(folder / "no/folder/y.npy"), "y.npy: cannot be written: No such file or directory");
-  expect_refused(to("/tmp"), "/tmp is a directory");
   expect_refused(to(folder / "x.npy/y.npy"), "x.npy/y.npy: cannot be written: Not a directory");
   expect_refused(to(folder / std::string(300, 'y')), "cannot be written: File name too long");
 }
 
 TEST_F(CliFiles, RejectsEqualOutputs) {
-  const std::string y = folder / "y.npy";
-  expect_refused(apply({"--mean", y}), "--mean is " + y + ", but should be another file than that of -o");
+  expect_refused(apply({"--mean", folder / "y.npy"}), "y.npy, but should be another file than that of -o");
   fs::create_symlink("y.npy", folder / "link.npy");
   expect_refused(apply({"--rstd", folder / "link.npy"}), "--rstd is");
   expect_refused(apply({"--mean", folder / "m.npy", "--rstd", folder / "./m.npy"}), "than that of --mean");
@@ -95,8 +92,6 @@ TEST_F(CliFiles, StandardOutputByNameIsNotReplaced) {
 
 TEST_F(CliFiles, ReportsAFullDiskInOneLine) {
   expect_refused(to("/dev/full"), "/dev/full: cannot be written: No space left on device");
-  // The second of two outputs fails, and the first is not replaced either.
-  expect_refused(apply({"--mean", "/dev/full"}), "/dev/full: cannot be written: No space left on device");
   for (const char* arguments : {"info", "--help", "--version"}) {
     expect_refused({arguments}, "evenorm: standard output: No space left on device\n", {.out_path = "/dev/full"});
   }
@@ -199,7 +194,7 @@ class CliReplaced : public ::testing::TestWithParam<const char*> {
     return words;
   }
   static ProgramSetting setting() {
-    return std::string_view(GetParam()) == "Exchanged" ? ProgramSetting{} : ProgramSetting{.before_exec = no_exchange};
+    return GetParam() == "Exchanged"s ? ProgramSetting{} : ProgramSetting{.before_exec = no_exchange};
   }
   // Calls `meanwhile` while the program waits for dy and all of its temporary files exist.
   ProgramSetting setting_with(const std::function<void()>& meanwhile, std::size_t outputs) const {
@@ -231,33 +226,21 @@ TEST_P(CliReplaced, ReplacesAllOutputs) {
 
 // Meanwhile a folder takes the place of one output: the last, one that did not exist, or the first.
 TEST_P(CliReplaced, ReplacesNoneIfOneFails) {
-  for (const char* name : {"db.npy", "dw.npy", "dx.npy"}) {
-    const std::string refused = name;
-    write_file(folder / "dx.npy", "old");
-    write_file(folder / "db.npy", "old");
-    struct stat before {
-    }, after{};
-    ASSERT_EQ(stat((folder / "dx.npy").c_str(), &before), 0);
-    const ProgramSetting setting = setting_with(
-        [&] {
-          fs::remove(folder / refused);
-          fs::create_directories((folder / refused) + "/in it");
-        },
-        3);
-    const ProgramRun run = run_evenorm(grad("-", {"dx.npy", "dw.npy", "db.npy"}), setting);
-    EXPECT_EQ(run.status, 2) << run.signal;
-    EXPECT_TRUE(run.one_line());
-    EXPECT_THAT(run.err, HasSubstr(refused + ": cannot be replaced: Is a directory\n"));
-    EXPECT_TRUE(fs::exists((folder / refused) + "/in it"));
-    if (refused != "dx.npy") {
-      EXPECT_EQ(read_file(folder / "dx.npy"), "old");
-      ASSERT_EQ(stat((folder / "dx.npy").c_str(), &after), 0);
-      EXPECT_EQ(after.st_ino, before.st_ino);
-    }
-    fs::remove_all(folder / refused);
-    if (refused != "dw.npy") write_file(folder / refused, "old");
-    EXPECT_THAT(folder.names(), ::testing::ElementsAre("db.npy", "dx.npy", "in", "x.npy"));
-    EXPECT_EQ(read_file(folder / "db.npy"), "old");
+  for (const std::string name : {"db.npy", "dw.npy", "dx.npy"}) {
+    for (const char* old : {"dx.npy", "db.npy"}) write_file(folder / old, "old");
+    const auto before = folder.state();
+    expect_refused(grad("-", {"dx.npy", "dw.npy", "db.npy"}), name + ": cannot be replaced: Is a directory\n",
+                   setting_with(
+                       [&] {
+                         fs::remove(folder / name);
+                         fs::create_directories((folder / name) + "/in it");
+                       },
+                       3));
+    EXPECT_TRUE(fs::remove((folder / name) + "/in it"));
+    fs::remove(folder / name);
+    auto others = before;
+    std::erase_if(others, [&](const std::string& state) { return state.starts_with(name); });
+    EXPECT_EQ(folder.state(), others);
   }
 }
 
@@ -278,12 +261,8 @@ TEST_P(CliReplaced, ReplacesNoneIfOneIsAnotherUsersInAStickyFolder) {
     if (more) more();
   };
   for (const Words& order : {Words{"dx.npy", "dw.npy", "db.npy"}, Words{"db.npy", "dw.npy", "dx.npy"}}) {
-    const ProgramRun run = run_evenorm(grad(folder / "x.npy", order), as_nobody);
-    EXPECT_EQ(run.status, 2) << run.signal;
-    EXPECT_THAT(run.err, HasSubstr("db.npy: cannot be replaced: Operation not permitted\n"));
-    EXPECT_EQ(read_file(folder / "dx.npy"), "old");
-    EXPECT_EQ(read_file(folder / "db.npy"), "old");
-    EXPECT_THAT(folder.names(), ::testing::ElementsAre("db.npy", "dx.npy", "evenorm", "in", "x.npy"));
+    expect_refused(folder, grad(folder / "x.npy", order), "db.npy: cannot be replaced: Operation not permitted\n",
+                   as_nobody);
   }
 }
 

@@ -118,10 +118,7 @@ TEST(CliCheck_Slow, QuickPassesAndReportsEveryRowInJson) {
   }
   EXPECT_EQ(report["climbing"]["steps"], 10000);
   EXPECT_GT(report["climbing"]["peaks"].size(), 40U);
-  for (const json& peak : report["climbing"]["peaks"]) {
-    EXPECT_TRUE(peak["pass"].get<bool>()) << peak;
-    EXPECT_LE(peak["error"], peak["limit"]) << peak;
-  }
+  for (const json& peak : report["climbing"]["peaks"]) EXPECT_LE(peak["error"], peak["limit"]) << peak;
   EXPECT_GT(report["same_bits"]["cases"].size(), 30U);
   EXPECT_GT(report["same_bits_of_gradients"]["cases"].size(), 15U);
   for (const char* table : {"same_bits", "same_bits_of_gradients"}) {

@@ -2,11 +2,10 @@
 // everything without that memory. It never writes a part of the outputs or leaves files behind. It runs in this
 // process, where allocations can be made to fail. --json is not tested: nlohmann-json's destructors allocate, and end
 // the program if they cannot.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
+#include <optional>
 
 #include "cli/commands.hpp"
 #include "support/memory.hpp"
@@ -19,35 +18,6 @@ namespace {
 bool says_that_memory_is_out(const std::string& error) {
   return error == "evenorm: out of memory\n" || error.ends_with(" bytes of memory cannot be allocated\n");
 }
-
-// Redirects standard output and standard error to files during its lifetime.
-class Captured {
- public:
-  explicit Captured(const TemporaryFolder& folder) {
-    std::fflush(nullptr);
-    for (std::size_t i = 0; i < 2; ++i) {
-      saved_[i] = fcntl(kStreams[i], F_DUPFD_CLOEXEC, 10);
-      const int file = open((folder / kNames[i]).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-      dup2(file, kStreams[i]);
-      close(file);
-    }
-  }
-  ~Captured() {
-    std::fflush(nullptr);
-    for (std::size_t i = 0; i < 2; ++i) {
-      dup2(saved_[i], kStreams[i]);
-      close(saved_[i]);
-    }
-  }
-  Captured(const Captured&) = delete;
-  Captured& operator=(const Captured&) = delete;
-
-  static constexpr const char* kNames[] = {"out", "err"};
-
- private:
-  static constexpr int kStreams[] = {STDOUT_FILENO, STDERR_FILENO};
-  std::array<int, 2> saved_{};
-};
 
 class CliStress_Memory : public ::testing::Test {
  protected:
@@ -66,60 +36,60 @@ class CliStress_Memory : public ::testing::Test {
 
   struct Result {
     int status = -1;
+    bool failed = false;
+    long kept = 0;  // allocations that the run did not free
     std::array<std::string, 3> files;
     std::string out, err;
   };
-  Result finish(int status) const {
-    Result result{status, outputs(), read_file(logs / "out"), read_file(logs / "err")};
+  // Lets the n-th allocation fail, if n is given.
+  Result run_captured(const Words& words, std::optional<std::size_t> n = {}, Failing failing = Failing::one) const {
+    Result result;
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const long live = allocations().live;
+    if (n) {
+      const FailingAllocation scope(*n, failing);
+      result.status = cli::run(words);
+      result.failed = FailingAllocation::has_failed();
+    } else {
+      result.status = cli::run(words);
+    }
+    result.kept = allocations().live - live;
+    result.out = ::testing::internal::GetCapturedStdout();
+    result.err = ::testing::internal::GetCapturedStderr();
+    result.files = outputs();
     // Times differ between runs.
     if (const std::size_t at = result.out.find("\"seconds\":"); at != std::string::npos) {
       result.out.erase(at, result.out.find(',', at) - at);
     }
     return result;
   }
-  Result run_whole(const Words& words) const {
-    write_old();
-    int status = -1;
-    {
-      const Captured captured(logs);
-      status = cli::run(words);
-    }
-    return finish(status);
-  }
 
-  // Lets the n-th allocation fail. Returns true if there was one.
+  // Returns true if there was an n-th allocation.
   bool run_failing(const Words& words, std::size_t n, Failing failing, const Result& expected, const Words& names) {
-    const long live = allocations().live;
-    int status = -1;
-    bool failed = false;
-    {
-      const Captured captured(logs);
-      const FailingAllocation scope(n, failing);
-      status = cli::run(words);
-      failed = FailingAllocation::has_failed();
-    }
-    EXPECT_EQ(allocations().live, live) << "allocation " << n;
-    const Result result = finish(status);
+    SCOPED_TRACE("allocation " + std::to_string(n));
+    const Result result = run_captured(words, n, failing);
+    EXPECT_EQ(result.kept, 0);
     if (result.status == cli::kDone) {
-      survived += failed ? 1 : 0;
-      EXPECT_EQ(result.files, expected.files) << "allocation " << n;
-      EXPECT_EQ(result.out, expected.out) << "allocation " << n;
+      survived += result.failed ? 1 : 0;
+      EXPECT_EQ(result.files, expected.files);
+      EXPECT_EQ(result.out, expected.out);
       write_old();
     } else {
-      EXPECT_TRUE(failed);
-      EXPECT_EQ(result.status, cli::kRefused) << "allocation " << n;
-      EXPECT_TRUE(says_that_memory_is_out(result.err)) << result.err << "allocation " << n;
-      EXPECT_EQ(result.files, (std::array<std::string, 3>{"old", "old", "old"})) << "allocation " << n;
+      EXPECT_TRUE(result.failed);
+      EXPECT_EQ(result.status, cli::kRefused);
+      EXPECT_TRUE(says_that_memory_is_out(result.err)) << result.err;
+      EXPECT_EQ(result.files, (std::array<std::string, 3>{"old", "old", "old"}));
     }
-    EXPECT_EQ(folder.names(), names) << "allocation " << n;
-    return failed;
+    EXPECT_EQ(folder.names(), names);
+    return result.failed;
   }
 
   // `step`: of the first allocations, which build the parser and are similar, only every step-th fails.
   void fail_each(const Words& words, Failing failing, std::size_t step) {
-    run_whole(words);  // creates what is only created once
+    (void)run_captured(words);  // creates what is only created once
     const long before = allocations().made;
-    const Result expected = run_whole(words);
+    const Result expected = run_captured(words);
     const auto made = static_cast<std::size_t>(allocations().made - before);
     ASSERT_EQ(expected.status, cli::kDone) << expected.err;
     write_old();
@@ -135,7 +105,7 @@ class CliStress_Memory : public ::testing::Test {
   }
 
   static constexpr const char* kOutputs[] = {"y.npy", "mean.npy", "rstd.npy"};
-  TemporaryFolder folder, logs;
+  TemporaryFolder folder;
   int survived = 0;
 };
 

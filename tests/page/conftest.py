@@ -12,15 +12,11 @@ from page_cases import command
 from page_driver import Browser
 from playwright.sync_api import sync_playwright
 
-FIGURES = {}  # {case: (bytes, milliseconds)}, printed at the end
-
 
 @dataclass
 class Made:
-    name: str
     path: Path
-    line: str  # the output of --json
-    data: dict
+    data: dict  # the output of --json
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +29,7 @@ def made(tmp_path_factory):
             path = folder / f"{name}.html"
             done = subprocess.run(command(name, folder, path), capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, done.stderr
-            assert done.stdout.count("\n") == 1
-            known[name] = Made(name, path, done.stdout.rstrip("\n"), json.loads(done.stdout))
+            known[name] = Made(path, json.loads(done.stdout))
         return known[name]
 
     return make
@@ -59,25 +54,3 @@ def opened(browser, made):
 def shared(browser, made):
     """shared(case) returns the page on a desktop, for tests that work after other tests have moved its sliders."""
     return lambda name: browser.last(made(name).path)
-
-
-@pytest.fixture
-def figures():
-    return FIGURES
-
-
-def pytest_sessionfinish(session):
-    if hasattr(session.config, "workeroutput"):  # in a worker process: pass the figures to the process that prints them
-        session.config.workeroutput["figures"] = FIGURES
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node):
-    FIGURES.update(getattr(node, "workeroutput", {}).get("figures", {}))
-
-
-def pytest_terminal_summary(terminalreporter):
-    if FIGURES:
-        terminalreporter.write_line("page                  KB    ms until it is painted")
-    for name, (size, milliseconds) in FIGURES.items():
-        terminalreporter.write_line(f"{name:18} {size / 1000:7.0f} {milliseconds:7.0f}")

@@ -101,8 +101,10 @@ class Opened:
     def numbers(self, selector):
         return [tuple(pair) for pair in self.page.evaluate(WITHIN, selector)]
 
-    def has(self, selector):
-        return self.page.query_selector(selector) is not None
+    def choose(self, row):
+        """Chooses a row, if the page has several."""
+        if self.page.query_selector("#row"):
+            self.set("row", row)
 
     def set(self, name, value):
         self.page.evaluate(f"([id, value]) => {{ {READ} testSet(id, value); }}", [name, value])

@@ -72,14 +72,6 @@ def test_axe_finds_nothing(opened, name, size, scheme):
     assert not found, found
 
 
-def test_axe_finds_a_violation(opened):
-    page = opened("by_hand")
-    page.page.evaluate(
-        "document.body.insertAdjacentHTML('beforeend', '<p style=\"color: #bbb\">pale words</p><img src=\"data:,\">')"
-    )
-    assert {line.split(":")[0] for line in violations(page).splitlines()} >= {"color-contrast", "image-alt"}
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["sequence", "two_words", "grad", "slips"])
 def test_texts_in_drawings_stand_out(opened, name, scheme):
