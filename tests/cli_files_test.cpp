@@ -25,75 +25,65 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::string_literals;
 
-class CliFiles : public ::testing::Test {
+class CliFiles : public InFolder {
  protected:
   CliFiles() {
-    write_f32(folder / "x.npy", "(2, 3)", {4, 2, 8, 1, 2, 4});
-    write_file(folder / "y.npy", "old");
+    write("x.npy", "(2, 3)", {4, 2, 8, 1, 2, 4});
+    write("y.npy", "old");
   }
-
-  void expect_refused(const Words& arguments, const std::string& error, const ProgramSetting& setting = {}) const {
-    testing::expect_refused(folder, arguments, error, setting);
-  }
-  Words apply(const Words& options = {}) const {
-    return Words{"apply", folder / "x.npy", "-o", folder / "y.npy"} + options;
-  }
-  Words to(const std::string& y) const { return {"apply", folder / "x.npy", "-o", y}; }
-
-  TemporaryFolder folder;
 };
 
 TEST_F(CliFiles, NamesWrongPaths) {
-  const auto from = [&](const std::string& x) { return Words{"apply", x, "-o", folder / "y.npy"}; };
-  expect_refused(from("/"), "/ is a directory");
-  expect_refused(from("/dev/zero"), "/dev/zero is a device or pipe, but should be a regular file");
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
-  expect_refused(from(folder / "fifo"), "fifo is a device or pipe");
-  expect_refused(to(folder / "x.npy/y.npy"), "x.npy/y.npy: cannot be written: Not a directory");
-  expect_refused(to(folder / std::string(300, 'y')), "cannot be written: File name too long");
+  refused("apply / -o y.npy", "/ is a directory");
+  refused("apply /dev/zero -o y.npy", "/dev/zero is a device or pipe, but should be a regular file");
+  refused("apply fifo -o y.npy", "fifo is a device or pipe");
+  refused("apply x.npy -o x.npy/y.npy", "x.npy/y.npy: cannot be written: Not a directory");
+  refused("apply x.npy -o " + std::string(300, 'y'), "cannot be written: File name too long");
 }
 
 TEST_F(CliFiles, RejectsEqualOutputs) {
-  expect_refused(apply({"--mean", folder / "y.npy"}), "y.npy, but should be another file than that of -o");
+  refused("apply x.npy -o y.npy --mean y.npy", "y.npy, but should be another file than that of -o");
   fs::create_symlink("y.npy", folder / "link.npy");
-  expect_refused(apply({"--rstd", folder / "link.npy"}), "--rstd is");
-  expect_refused(apply({"--mean", folder / "m.npy", "--rstd", folder / "./m.npy"}), "than that of --mean");
+  refused("apply x.npy -o y.npy --rstd link.npy", "--rstd is");
+  refused("apply x.npy -o y.npy --mean m.npy --rstd ./m.npy", "than that of --mean");
 }
 
 TEST_F(CliFiles, DevicesAndPipesAreWrittenDirectly) {
-  expect_done({"apply", folder / "x.npy", "-o", "/dev/null", "--mean", "/dev/null"});
+  done("apply x.npy -o /dev/null --mean /dev/null");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
   std::string received;
-  std::thread reader([&] { received = read_file(folder / "fifo"); });
-  expect_done(to(folder / "fifo"));
+  std::thread reader([&] { received = read("fifo"); });
+  done("apply x.npy -o fifo");
   reader.join();
-  expect_done(apply());
-  EXPECT_EQ(received, read_file(folder / "y.npy"));
+  done("apply x.npy -o y.npy");
+  EXPECT_EQ(received, read("y.npy"));
   EXPECT_TRUE(fs::is_fifo(folder / "fifo"));
 }
 
 // The target of standard output is written in place, whatever name leads to it.
 TEST_F(CliFiles, StandardOutputByNameIsNotReplaced) {
-  expect_done(to(folder / "expected.npy"));
+  const std::string apply_to = "apply x.npy -o ";
+  done(apply_to + "expected.npy");
   ProgramSetting appended{.out_path = folder / "y.npy"};
   appended.before_exec = [] { fcntl(STDOUT_FILENO, F_SETFL, O_APPEND); };
   for (const char* name : {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}) {
-    write_file(folder / "y.npy", "old");
-    expect_done(to(name), appended);
-    EXPECT_EQ(read_file(folder / "y.npy"), "old" + read_file(folder / "expected.npy")) << name;
+    write("y.npy", "old");
+    done(apply_to + name, appended);
+    EXPECT_EQ(read("y.npy"), "old" + read("expected.npy")) << name;
   }
-  write_file(folder / "y.npy", "old");
-  for (const std::string& name : {std::string("/dev/stdout"), folder / "y.npy"}) {
-    expect_refused(to(name) + Words{"--json"}, "--json goes to standard output", appended);
-    expect_refused(to("-") + Words{"--mean", name}, "--mean is " + name, appended);
+  write("y.npy", "old");
+  for (const std::string name : {"/dev/stdout", "y.npy"}) {
+    refused(apply_to + name + " --json", "--json goes to standard output", appended);
+    refused(apply_to + "- --mean " + name, "--mean is " + name, appended);
   }
 }
 
 TEST_F(CliFiles, ReportsAFullDiskInOneLine) {
-  expect_refused(to("/dev/full"), "/dev/full: cannot be written: No space left on device");
+  refused("apply x.npy -o /dev/full", "/dev/full: cannot be written: No space left on device");
   for (const char* arguments : {"info", "--help", "--version"}) {
-    expect_refused({arguments}, "evenorm: standard output: No space left on device\n", {.out_path = "/dev/full"});
+    refused(arguments, "evenorm: standard output: No space left on device\n", {.out_path = "/dev/full"});
   }
 }
 
@@ -103,8 +93,8 @@ TEST_F(CliFiles, ReportsAFileSizeLimitInOneLine) {
     const rlimit limit{130, 130};
     setrlimit(RLIMIT_FSIZE, &limit);
   };
-  expect_refused(apply(), "y.npy: cannot be written: File too large", limited);
-  expect_refused({"explain", "4 2 8", "--html", folder / "y.npy"}, "y.npy: cannot be written: File too large", limited);
+  refused("apply x.npy -o y.npy", "y.npy: cannot be written: File too large", limited);
+  refused("explain 4,2,8 --html y.npy", "y.npy: cannot be written: File too large", limited);
 }
 
 // Mounts a file system of 1 MiB if this process may do so.
@@ -116,8 +106,8 @@ TEST_F(CliFiles, AFullDiskKeepsTheOldOutput) {
   }
   write_file(disk + "/y.npy", "old");
   for (const bool fortran_order : {false, true}) {
-    write_f32(folder / "x.npy", "(1024, 1024)", Floats(1 << 20), fortran_order);
-    expect_refused(to(disk + "/y.npy"), "y.npy: cannot be written: No space left on device");
+    write("x.npy", "(1024, 1024)", Floats(1 << 20), fortran_order);
+    refused("apply x.npy -o disk/y.npy", "y.npy: cannot be written: No space left on device");
     EXPECT_EQ(read_file(disk + "/y.npy"), "old");
     EXPECT_EQ(std::distance(fs::directory_iterator(disk), {}), 1);
   }
@@ -127,26 +117,24 @@ TEST_F(CliFiles, AFullDiskKeepsTheOldOutput) {
 TEST_F(CliFiles, ReportsMissingMemoryInOneLine) {
   if (kSanitized) GTEST_SKIP() << "sanitizers report this error themselves";
   write_zeros(folder / "huge.npy", "(65536, 65536)", std::size_t{1} << 32);
-  expect_refused({"grad", "-", folder / "huge.npy", "-o", folder / "y.npy", "--dweight", folder / "dw.npy"},
-                 "17,179,869,184 bytes of memory cannot be allocated",
-                 {.memory = std::size_t{64} << 20U, .input = npy_bytes_of("<f4", "(65536, 65536)", "")});
+  refused("grad - huge.npy -o y.npy --dweight dw.npy", "17,179,869,184 bytes of memory cannot be allocated",
+          {.memory = std::size_t{64} << 20U, .input = npy_bytes_of("<f4", "(65536, 65536)", "")});
 }
 
 TEST_F(CliFiles, LinksAreFollowed) {
   fs::create_symlink("later.npy", folder / "second");
   fs::create_symlink(folder / "second", folder / "first");
   for (int i = 0; i < 2; ++i) {  // a dangling link at first
-    expect_done(to(folder / "first"));
+    done("apply x.npy -o first");
     for (const char* link : {"first", "second"}) EXPECT_TRUE(fs::is_symlink(folder / link)) << link;
-    EXPECT_THAT(read_file(folder / "later.npy"), HasSubstr("NUMPY"));
+    EXPECT_THAT(read("later.npy"), HasSubstr("NUMPY"));
   }
   fs::create_symlink("no/such", folder / "nowhere");
-  expect_refused(to(folder / "nowhere"), "nowhere: cannot be written: No such file");
+  refused("apply x.npy -o nowhere", "nowhere: cannot be written: No such file");
   fs::create_symlink("loop", folder / "loop");
-  expect_refused(to(folder / "loop"), "loop: cannot be written: Too many levels");
-  const std::string nowhere = folder / "later.npy";
-  fs::remove(nowhere);
-  expect_refused(apply({"--mean", folder / "first", "--rstd", nowhere}), "should be another file than that of --mean");
+  refused("apply x.npy -o loop", "loop: cannot be written: Too many levels");
+  fs::remove(folder / "later.npy");
+  refused("apply x.npy -o y.npy --mean first --rstd later.npy", "should be another file than that of --mean");
 }
 
 TEST_F(CliFiles, KeepsPermissionsForAnyUmask) {
@@ -154,10 +142,10 @@ TEST_F(CliFiles, KeepsPermissionsForAnyUmask) {
   strict.before_exec = [] { umask(077); };
   for (const auto permissions : {fs::perms(0666), fs::perms(0640)}) {
     fs::permissions(folder / "y.npy", permissions);
-    expect_done(apply(), strict);
+    done("apply x.npy -o y.npy", strict);
     EXPECT_EQ(fs::status(folder / "y.npy").permissions(), permissions);
   }
-  expect_done(to(folder / "new.npy"), strict);
+  done("apply x.npy -o new.npy", strict);
   EXPECT_EQ(fs::status(folder / "new.npy").permissions(), fs::perms(0600));
 }
 
@@ -179,20 +167,14 @@ void no_exchange() {
   }
 }
 
-class CliReplaced : public ::testing::TestWithParam<const char*> {
+class CliReplaced : public InFolder, public ::testing::WithParamInterface<const char*> {
  protected:
   CliReplaced() {
     x = npy_bytes_of("<f4", "(2, 3)", bytes_of<float>({4, 2, 8, 1, 2, 4}));
-    write_file(folder / "x.npy", x);
+    write("x.npy", x);
     EXPECT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   }
 
-  Words grad(const std::string& dy, const Words& names) const {
-    constexpr const char* kOptions[] = {"-o", "--dweight", "--dbias"};
-    Words words{"grad", folder / "x.npy", dy};
-    for (std::size_t i = 0; i < names.size(); ++i) words = words + Words{kOptions[i], folder / names[i]};
-    return words;
-  }
   static ProgramSetting setting() {
     return GetParam() == "Exchanged"s ? ProgramSetting{} : ProgramSetting{.before_exec = no_exchange};
   }
@@ -202,40 +184,39 @@ class CliReplaced : public ::testing::TestWithParam<const char*> {
     result.in_path = folder / "in";
     result.while_running = [this, meanwhile, outputs, before = folder.names().size()](pid_t) {
       const int fd = open((folder / "in").c_str(), O_WRONLY | O_CLOEXEC);
-      EXPECT_EQ(write(fd, x.data(), x.size() - 4), static_cast<ssize_t>(x.size() - 4));
+      EXPECT_EQ(::write(fd, x.data(), x.size() - 4), static_cast<ssize_t>(x.size() - 4));
       wait_until([&] { return folder.names().size() >= before + outputs; });
       meanwhile();
-      EXPECT_EQ(write(fd, x.data() + x.size() - 4, 4), 4);
+      EXPECT_EQ(::write(fd, x.data() + x.size() - 4, 4), 4);
       close(fd);
     };
     return result;
   }
 
-  TemporaryFolder folder;
   std::string x;
 };
 
 TEST_P(CliReplaced, ReplacesAllOutputs) {
-  write_file(folder / "dx.npy", "old");
-  write_file(folder / "db.npy", "old");
-  const Words words = grad(folder / "x.npy", {"dx.npy", "dw.npy", "db.npy"});
-  ASSERT_EQ(run_evenorm(words, setting()).status, 0);
+  write("dx.npy", "old");
+  write("db.npy", "old");
+  done("grad x.npy x.npy -o dx.npy --dweight dw.npy --dbias db.npy", setting());
   EXPECT_THAT(folder.names(), ::testing::ElementsAre("db.npy", "dw.npy", "dx.npy", "in", "x.npy"));
-  for (const char* name : {"dx.npy", "dw.npy", "db.npy"}) EXPECT_THAT(read_file(folder / name), HasSubstr("NUMPY"));
+  for (const char* name : {"dx.npy", "dw.npy", "db.npy"}) EXPECT_THAT(read(name), HasSubstr("NUMPY"));
 }
 
 // Meanwhile a folder takes the place of one output: the last, one that did not exist, or the first.
 TEST_P(CliReplaced, ReplacesNoneIfOneFails) {
   for (const std::string name : {"db.npy", "dw.npy", "dx.npy"}) {
-    for (const char* old : {"dx.npy", "db.npy"}) write_file(folder / old, "old");
+    for (const char* old : {"dx.npy", "db.npy"}) write(old, "old");
     const auto before = folder.state();
-    expect_refused(grad("-", {"dx.npy", "dw.npy", "db.npy"}), name + ": cannot be replaced: Is a directory\n",
-                   setting_with(
+    expect_refused(words_of("grad x.npy - -o dx.npy --dweight dw.npy --dbias db.npy"),
+                   name + ": cannot be replaced: Is a directory\n",
+                   here(setting_with(
                        [&] {
                          fs::remove(folder / name);
                          fs::create_directories((folder / name) + "/in it");
                        },
-                       3));
+                       3)));
     EXPECT_TRUE(fs::remove((folder / name) + "/in it"));
     fs::remove(folder / name);
     auto others = before;
@@ -249,7 +230,7 @@ TEST_P(CliReplaced, ReplacesNoneIfOneIsAnotherUsersInAStickyFolder) {
   if (geteuid() != 0) GTEST_SKIP() << "files of two users are needed";
   fs::permissions(folder / ".", fs::perms(01777));
   for (const char* name : {"dx.npy", "db.npy"}) {
-    write_file(folder / name, "old");
+    write(name, "old");
     fs::permissions(folder / name, fs::perms(0666));
   }
   ASSERT_EQ(chown((folder / "dx.npy").c_str(), kNobody, kNobody), 0);
@@ -260,21 +241,20 @@ TEST_P(CliReplaced, ReplacesNoneIfOneIsAnotherUsersInAStickyFolder) {
     if (setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(125);
     if (more) more();
   };
-  for (const Words& order : {Words{"dx.npy", "dw.npy", "db.npy"}, Words{"db.npy", "dw.npy", "dx.npy"}}) {
-    expect_refused(folder, grad(folder / "x.npy", order), "db.npy: cannot be replaced: Operation not permitted\n",
-                   as_nobody);
+  for (const char* order : {"-o dx.npy --dweight dw.npy --dbias db.npy", "-o db.npy --dweight dw.npy --dbias dx.npy"}) {
+    refused("grad x.npy x.npy "s + order, "db.npy: cannot be replaced: Operation not permitted\n", as_nobody);
   }
 }
 
 TEST_P(CliReplaced, KeepsOwnerAndPermissionsWhenRootReplaces) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may give files away";
   for (const char* name : {"dx.npy", "dw.npy"}) {
-    write_file(folder / name, "old");
+    write(name, "old");
     fs::permissions(folder / name, fs::perms(0640));
     ASSERT_EQ(chown((folder / name).c_str(), 1234, 2345), 0);
   }
-  ASSERT_EQ(run_evenorm(grad(folder / "x.npy", {"dx.npy", "dw.npy", "new.npy"}), setting()).status, 0);
-  ASSERT_EQ(run_evenorm({"apply", folder / "x.npy", "-o", folder / "dx.npy"}, setting()).status, 0);
+  done("grad x.npy x.npy -o dx.npy --dweight dw.npy --dbias new.npy", setting());
+  done("apply x.npy -o dx.npy", setting());
   struct stat status {};
   for (const char* name : {"dx.npy", "dw.npy"}) {
     ASSERT_EQ(stat((folder / name).c_str(), &status), 0);

@@ -23,10 +23,10 @@ using ::testing::EndsWith;
 constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes read at once (cli/normalize.hpp)
 constexpr int kPieces = 4;
 
-class CliInterrupted : public ::testing::Test {
+class CliInterrupted : public InFolder {
  protected:
   CliInterrupted() {
-    for (const char* name : kOutputs) write_file(folder / name, "old");
+    for (const char* name : kOutputs) write(name, "old");
     EXPECT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
   }
 
@@ -34,18 +34,17 @@ class CliInterrupted : public ::testing::Test {
   int feed(int pieces, int pause_ms = 300) const {
     const int fd = open((folder / "in").c_str(), O_WRONLY);
     const std::string header = npy_bytes_of("<f4", kShape, "");
-    EXPECT_EQ(write(fd, header.data(), header.size()), static_cast<ssize_t>(header.size()));
+    EXPECT_EQ(::write(fd, header.data(), header.size()), static_cast<ssize_t>(header.size()));
     for (int i = 0; i < pieces; ++i) {
       if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
       const std::string zeros(kPiece, '\0');
-      EXPECT_EQ(write(fd, zeros.data(), zeros.size()), static_cast<ssize_t>(zeros.size()));
+      EXPECT_EQ(::write(fd, zeros.data(), zeros.size()), static_cast<ssize_t>(zeros.size()));
     }
     return fd;
   }
   void write_x() const { write_zeros(folder / "x.npy", kShape, kPieces * kPiece / sizeof(float)); }
 
   static constexpr const char *kOutputs[] = {"y.npy", "dw.npy", "db.npy"}, *kShape = "(16384, 1024)";
-  TemporaryFolder folder;
 };
 
 // A pseudo-terminal for standard error.
@@ -96,19 +95,17 @@ class Terminal {
 // apply has one temporary file, and grad one for each output.
 TEST_F(CliInterrupted, SignalsBetweenPiecesKeepTheOldOutputs) {
   write_x();
-  const Words apply{"apply", "-", "-o", folder / "y.npy"};
-  const Words grad{"grad",    folder / "x.npy", "-", "-o", folder / "y.npy", "--dweight", folder / "dw.npy",
-                   "--dbias", folder / "db.npy"};
+  const std::string apply = "apply - -o y.npy", grad = "grad x.npy - -o y.npy --dweight dw.npy --dbias db.npy";
   const auto before = folder.state();
-  const auto interrupt = [&](const Words& words, int signal) {
+  const auto interrupt = [&](const std::string& line, int signal) {
     ProgramSetting interrupted{.in_path = folder / "in"};
     interrupted.while_running = [&](pid_t child) {
       const int fd = feed(2, 0);
-      wait_until([&] { return folder.names().size() == before.size() + (words == grad ? 3 : 1); });
+      wait_until([&] { return folder.names().size() == before.size() + (line == grad ? 3 : 1); });
       kill(child, signal);
       close(fd);
     };
-    const ProgramRun run = run_evenorm(words, interrupted);
+    const ProgramRun run = run_line(line, interrupted);
     EXPECT_EQ(run.signal, signal);
     EXPECT_EQ(run.err, "");
   };
@@ -124,7 +121,7 @@ TEST_F(CliInterrupted, SignalsBetweenPiecesKeepTheOldOutputs) {
   }
   interrupt(apply, SIGKILL);
   EXPECT_EQ(folder.names().size(), before.size() + 1);
-  for (const char* name : kOutputs) EXPECT_EQ(read_file(folder / name), "old");
+  for (const char* name : kOutputs) EXPECT_EQ(read(name), "old");
 }
 
 TEST_F(CliInterrupted, AnInputThatShrinksKeepsTheOldOutput) {
@@ -137,21 +134,19 @@ TEST_F(CliInterrupted, AnInputThatShrinksKeepsTheOldOutput) {
     // open.
     wait_until([&] { return folder.names().size() == names.size() + 1; });
     fs::resize_file(folder / "x.npy", fs::file_size(folder / "x.npy") - (kPieces - 1) * kPiece + 4096);
-    (void)read_file(folder / "mean");
+    (void)read("mean");
   };
-  expect_refused({"apply", folder / "x.npy", "-o", folder / "y.npy", "--mean", folder / "mean"},
-                 "x.npy shrank while it was read: it ends at byte 16,781,440, but had 67,108,992 bytes", shrinking);
-  EXPECT_EQ(read_file(folder / "y.npy"), "old");
+  expect_refused(words_of("apply x.npy -o y.npy --mean mean"),
+                 "x.npy shrank while it was read: it ends at byte 16,781,440, but had 67,108,992 bytes",
+                 here(shrinking));
+  EXPECT_EQ(read("y.npy"), "old");
   EXPECT_EQ(folder.names(), names);
 }
 
 TEST_F(CliInterrupted, AnInputThatEndsEarlyKeepsTheOldOutputs) {
-  write_f32(folder / "x.npy", "(2, 3)", {4, 2, 8, 1, 2, 4});
-  expect_refused(folder,
-                 {"grad", folder / "x.npy", "-", "-o", folder / "y.npy", "--dweight", folder / "dw.npy", "--dbias",
-                  folder / "db.npy"},
-                 "standard input ends at byte 140, but should have",
-                 {.input = read_file(folder / "x.npy").substr(0, 140)});
+  write("x.npy", "(2, 3)", {4, 2, 8, 1, 2, 4});
+  refused("grad x.npy - -o y.npy --dweight dw.npy --dbias db.npy", "standard input ends at byte 140, but should have",
+          {.input = read("x.npy").substr(0, 140)});
 }
 
 // grad reads x at once, and dy as it arrives.
@@ -160,10 +155,10 @@ TEST_F(CliInterrupted, ShowsAndClearsProgressOnATerminal) {
   Terminal terminal;
   ProgramSetting slow{.in_path = folder / "in", .err_path = terminal.name()};
   slow.while_running = [&](pid_t) { close(feed(kPieces)); };
-  for (const auto& [words, bar] : {std::pair{Words{"apply", "-"}, "[###############.....]  75 %  "},
-                                   // Both are read, and dx is still to be written.
-                                   {Words{"grad", folder / "x.npy", "-"}, "[#############.......]  67 %  "}}) {
-    EXPECT_EQ(run_evenorm(words + Words{"-o", "/dev/null"}, slow).status, 0);
+  for (const auto& [line, bar] : {std::pair{"apply - -o /dev/null", "[###############.....]  75 %  "},
+                                  // Both are read, and dx is still to be written.
+                                  {"grad x.npy - -o /dev/null", "[#############.......]  67 %  "}}) {
+    EXPECT_EQ(run_line(line, slow).status, 0);
     const std::string shown = terminal.shown();
     for (const char* part : {bar, " GB/s  ", " s left"}) EXPECT_THAT(shown, HasSubstr(part));
     EXPECT_THAT(shown, EndsWith("\r\x1b[K"));
@@ -174,14 +169,14 @@ TEST_F(CliInterrupted, ShowsAndClearsProgressOnATerminal) {
 TEST_F(CliInterrupted, ShowsNoProgressForShortWorkOrWhenQuietOrInAPipe) {
   Terminal terminal;
   ProgramSetting setting{.in_path = folder / "in", .err_path = terminal.name()};
-  write_f32(folder / "short", "(4, 4)", Floats(16));
-  EXPECT_EQ(run_evenorm({"apply", folder / "short", "-o", "/dev/null"}, {.err_path = terminal.name()}).status, 0);
+  write("short", "(4, 4)", Floats(16));
+  done("apply short -o /dev/null", {.err_path = terminal.name()});
   EXPECT_EQ(terminal.shown(), "");
   setting.while_running = [&](pid_t) { close(feed(kPieces)); };
-  EXPECT_EQ(run_evenorm({"apply", "-", "-o", "/dev/null", "--quiet"}, setting).status, 0);
+  done("apply - -o /dev/null --quiet", setting);
   EXPECT_EQ(terminal.shown(), "");
   setting.err_path.clear();
-  expect_done({"apply", "-", "-o", "/dev/null"}, setting);
+  done("apply - -o /dev/null", setting);
 }
 
 TEST_F(CliInterrupted, ClearsTheProgressLineAfterASignalAndAfterAnError) {
@@ -195,7 +190,7 @@ TEST_F(CliInterrupted, ClearsTheProgressLineAfterASignalAndAfterAnError) {
       kill(child, signal);
       close(fd);
     };
-    const ProgramRun run = run_evenorm({"apply", "-", "-o", folder / "y.npy"}, setting);
+    const ProgramRun run = run_line("apply - -o y.npy", setting);
     EXPECT_TRUE(signal == 0 ? run.status == 2 : run.signal == signal) << run.status << ' ' << run.signal;
     const std::string shown = terminal.shown();
     EXPECT_THAT(shown, HasSubstr(" %  "));

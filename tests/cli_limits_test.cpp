@@ -23,12 +23,11 @@ struct Layout {
 
 std::ostream& operator<<(std::ostream& stream, const Layout& layout) { return stream << layout.name; }
 
-class CliLarge : public ::testing::TestWithParam<Layout> {
+class CliLarge : public InFolder, public ::testing::WithParamInterface<Layout> {
  protected:
   // Processes at least `bytes` of zeros in an eighth of that memory.
   void pass(std::size_t bytes) {
     const Layout& layout = GetParam();
-    const TemporaryFolder folder;
     const std::size_t outer = bytes / (768 * 64 * 4) + 1;
     write_zeros(folder / "x.npy", "(" + std::to_string(outer) + ", " + layout.inner_shape + ")", outer * 768 * 64,
                 layout.fortran_order);
@@ -38,11 +37,10 @@ class CliLarge : public ::testing::TestWithParam<Layout> {
       ASSERT_EQ(std::system(("mkfifo " + fifo + " && (cat " + (folder / "x.npy") + " > " + fifo + " &)").c_str()), 0);
       setting.in_path = fifo;
     }
-    const json report = report_of({"apply", layout.pipe ? "-" : folder / "x.npy", "-o", "/dev/null", "--axes",
-                                   layout.axes, "--mean", folder / "mean.npy"},
-                                  setting);
-    EXPECT_EQ(std::filesystem::file_size(folder / "mean.npy"), 128 + 8 * report["rows"].get<std::size_t>());
-    EXPECT_GT(report["pieces"].get<int>(), 8);
+    const std::string x = layout.pipe ? "-" : "x.npy";
+    const json whole = report("apply " + x + " -o /dev/null --mean mean.npy --axes " + layout.axes, setting);
+    EXPECT_EQ(std::filesystem::file_size(folder / "mean.npy"), 128 + 8 * whole["rows"].get<std::size_t>());
+    EXPECT_GT(whole["pieces"].get<int>(), 8);
   }
 };
 
@@ -71,48 +69,39 @@ void small_stack() {
   setrlimit(RLIMIT_STACK, &limit);
 }
 
-class CliStack : public ::testing::Test {
+class CliStack : public InFolder {
  protected:
   CliStack() {
     std::vector<double> x(std::size_t{8} * 48 * 256);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * i % 1009);
     for (const char* order : {"C", "Fortran"}) {
-      write_file(folder / order, npy_bytes_of("<f8", "(8, 48, 256)", bytes_of(x), order[0] == 'F'));
+      write(order, npy_bytes_of("<f8", "(8, 48, 256)", bytes_of(x), order[0] == 'F'));
     }
   }
   void SetUp() override {
     if (kSanitized) GTEST_SKIP() << "sanitizers need more stack by themselves";
   }
 
-  void expect_the_same(const Words& words, const Words& outputs = {}) const {
-    std::vector<std::string> usual;
+  void expect_the_same(const std::string& line, const Words& outputs = {}) const {
+    Words usual;
     const auto names = folder.names();
     for (const bool small : {false, true}) {
-      const ProgramRun run = run_evenorm(words, {.before_exec = small ? small_stack : nullptr});
-      EXPECT_EQ(run.status, 0) << words[0] << " signal " << run.signal << ' ' << run.err;
-      std::vector<std::string> results{run.out};
+      Words results{output(line, {.before_exec = small ? small_stack : nullptr})};
       for (const std::string& name : outputs) {
-        if (run.status == 0) results.push_back(read_file(folder / name));
+        results.push_back(read(name));
         std::filesystem::remove(folder / name);
       }
-      EXPECT_TRUE(!small || results == usual) << words[0];
+      EXPECT_TRUE(!small || results == usual) << line;
       usual = std::move(results);
       EXPECT_EQ(folder.names(), names);
     }
   }
-
-  TemporaryFolder folder;
 };
 
 TEST_F(CliStack, TextsAreTheSame) {
-  for (const Words& words : {Words{"info"},
-                             {"--help"},
-                             {"completion", "zsh"},
-                             {"manual"},
-                             {"explain", "4 2 8", "--grad", "1 0 -1", "--round", "2"},
-                             {"explain", "--slips", "--json"},
-                             {"explain", folder / "C", "--axes", "1", "--rows", "0,17"}}) {
-    expect_the_same(words);
+  for (const char* line : {"info", "--help", "completion zsh", "manual", "explain 4,2,8 --grad 1,0,-1 --round 2",
+                           "explain --slips --json", "explain ./C --axes 1 --rows 0,17"}) {
+    expect_the_same(line);
   }
 }
 
@@ -120,12 +109,9 @@ TEST_F(CliStack, OutputsAreTheSame) {
   for (const char* order : {"C", "Fortran"}) {
     for (const char* threads : {"1", "3"}) {
       for (const char* axis : {"-1", "1"}) {
-        const Words options{"--threads", threads, "--axes", axis, "--dtype", "bf16"};
-        expect_the_same(Words{"apply", folder / order, "-o", folder / "y", "--rstd", folder / "r"} + options,
-                        {"y", "r"});
-        expect_the_same(
-            Words{"grad", folder / order, folder / order, "-o", folder / "y", "--dweight", folder / "dw"} + options,
-            {"y", "dw"});
+        const std::string file = order, more = std::string(" --dtype bf16 --threads ") + threads + " --axes " + axis;
+        expect_the_same("apply " + file + " -o y --rstd r" + more, {"y", "r"});
+        expect_the_same("grad " + file + " " + file + " -o y --dweight dw" + more, {"y", "dw"});
       }
     }
   }
@@ -151,9 +137,7 @@ TEST_F(CliStack, SignalsReachTheThreadThatWorks) {
       }
       kill(child, signal);
     };
-    const ProgramRun run =
-        run_evenorm({"apply", folder / "C", "-o", folder / "y", "--mean", folder / "fifo"}, interrupted);
-    EXPECT_EQ(run.signal, signal);
+    EXPECT_EQ(run_line("apply C -o y --mean fifo", interrupted).signal, signal);
     EXPECT_EQ(folder.names(), names);
   }
 }

@@ -18,111 +18,102 @@
 namespace evenorm::testing {
 namespace {
 
-class CliPipes : public ::testing::Test {
+class CliPipes : public InFolder {
  protected:
   CliPipes() : x(64 * 1024 * 6) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 2654435761U >> 11) % 1024) - 400;
     c_order = npy_bytes_of("<f4", "(64, 1024, 6)", bytes_of(x));
-    write_file(folder / "x.npy", c_order);
-    write_file(folder / "y.npy", "old");
+    write("x.npy", c_order);
+    write("y.npy", "old");
   }
 
-  static std::string through_pipes(const std::string& input, const Words& options, bool blocking = true) {
+  std::string through_pipes(const std::string& input, const std::string& options, bool blocking = true) const {
     ProgramSetting setting{.input = input, .out_piped = true};
     setting.before_exec = [blocking] {
       if (blocking) return;
       fcntl(STDIN_FILENO, F_SETFL, O_RDONLY | O_NONBLOCK);
       fcntl(STDOUT_FILENO, F_SETFL, O_WRONLY | O_NONBLOCK);
     };
-    return output_of(Words{"apply", "-", "-o", "-"} + options, setting);
+    return output("apply - -o - " + options, setting);
   }
-  std::string through_files(const std::string& input, const Words& options) const {
-    write_file(folder / "file.npy", input);
-    expect_done(Words{"apply", folder / "file.npy", "-o", folder / "result.npy"} + options);
-    return read_file(folder / "result.npy");
-  }
-  void expect_refused(const Words& arguments, const std::string& error, const ProgramSetting& setting) const {
-    testing::expect_refused(folder, arguments, error, setting);
+  std::string through_files(const std::string& input, const std::string& options) const {
+    write("file.npy", input);
+    done("apply file.npy -o result.npy " + options);
+    return read("result.npy");
   }
 
-  TemporaryFolder folder;
   Floats x;
   std::string c_order;
 };
 
 TEST_F(CliPipes, GiveTheSameBytesAsFiles) {
   const std::string fortran_order = npy_bytes_of("<f4", "(64, 1024, 6)", bytes_of(x), true);
-  for (const Words& options : {Words{}, {"--axes", "1"}, {"--axes", "0,2", "--dtype", "f64"}, {"--dtype", "bf16"}}) {
+  for (const char* options : {"", "--axes 1", "--axes 0,2 --dtype f64", "--dtype bf16"}) {
     for (const std::string& file : {c_order, fortran_order}) {
       EXPECT_TRUE(through_pipes(file, options) == through_files(file, options));
     }
   }
-  EXPECT_TRUE(through_pipes(c_order, {}, false) == through_files(c_order, {})) << "non-blocking";
+  EXPECT_TRUE(through_pipes(c_order, "", false) == through_files(c_order, "")) << "non-blocking";
   // A tensor larger than what is read at once (cli/normalize.hpp), whose rows are strided.
   std::string data;
   for (int i = 0; i < 16; ++i) data += bytes_of(x);
   const std::string large = npy_bytes_of("<f4", "(65536, 96)", data, true);
-  EXPECT_TRUE(through_pipes(large, {}) == through_files(large, {}));
+  EXPECT_TRUE(through_pipes(large, "") == through_files(large, ""));
 }
 
 TEST_F(CliPipes, FilesOnStandardInputAndOutputStartAtTheirOffsets) {
-  const std::string y = through_files(c_order, {});
-  EXPECT_EQ(output_of({"apply", "-", "-o", "-"}, {.in_path = folder / "x.npy"}), y);
-  write_file(folder / "later", "before" + c_order);
+  const std::string y = through_files(c_order, "");
+  EXPECT_EQ(output("apply - -o -", {.in_path = folder / "x.npy"}), y);
+  write("later", "before" + c_order);
   ProgramSetting setting{.in_path = folder / "later"};
   setting.before_exec = [] { lseek(STDIN_FILENO, 6, SEEK_SET); };
-  EXPECT_EQ(output_of({"apply", "-", "-o", "-"}, setting), y);
+  EXPECT_EQ(output("apply - -o -", setting), y);
 }
 
 TEST_F(CliPipes, StatisticsMayBeTheOutput) {
-  (void)through_files(c_order, {"--mean", folder / "mean.npy"});
-  EXPECT_EQ(output_of({"apply", folder / "x.npy", "-o", "/dev/null", "--mean", "-"}, {.in_path = "/dev/null"}),
-            read_file(folder / "mean.npy"));
+  (void)through_files(c_order, "--mean mean.npy");
+  EXPECT_EQ(output("apply x.npy -o /dev/null --mean -", {.in_path = "/dev/null"}), read("mean.npy"));
 }
 
 TEST_F(CliPipes, InputThatEndsEarlyOrIsTooLargeIsAnError) {
-  const std::tuple<std::string, Words, const char*> cases[] = {
-      {c_order.substr(0, c_order.size() - 5),
-       {},
+  const std::tuple<std::string, const char*, const char*> cases[] = {
+      {c_order.substr(0, c_order.size() - 5), "",
        "standard input ends at byte 1,572,987, but should have 1,572,992 by"},
-      {npy_bytes_of("<f4", "(64, 1000000000, 2)", ""), {}, "standard input ends at byte 128"},
-      {npy_bytes_of("<f4", "(1000, 1000000)", ""),
-       {"--axes", "0"},
+      {npy_bytes_of("<f4", "(64, 1000000000, 2)", ""), "", "standard input ends at byte 128"},
+      {npy_bytes_of("<f4", "(1000, 1000000)", ""), " --axes 0",
        "standard input is a pipe whose rows are not contiguous: 1,000,000,000 elements would"},
-      {npy_bytes_of("<f4", "(576460752303423488,)", ""), {}, "bytes of memory cannot be allocated"}};
-  for (const auto& [input, options, error] : cases) {
+      {npy_bytes_of("<f4", "(576460752303423488,)", ""), "", "bytes of memory cannot be allocated"}};
+  for (const auto& [bytes, options, error] : cases) {
     // Sanitizers report a lack of memory themselves.
     if (kSanitizersCost != 1 && std::string_view(error).starts_with("bytes of memory")) continue;
-    expect_refused(Words{"apply", "-", "-o", folder / "y.npy"} + options, error, {.input = input});
+    refused("apply - -o y.npy" + std::string(options), error, {.input = bytes});
   }
 }
 
 TEST_F(CliPipes, ReportAClosedOutputInOneLine) {
-  const Words write{"apply", folder / "x.npy", "-o", "-"};
   ASSERT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
   std::thread reader([&] {
     const int fd = open((folder / "out").c_str(), O_RDONLY);
     char byte = 0;
-    EXPECT_EQ(read(fd, &byte, 1), 1);
+    EXPECT_EQ(::read(fd, &byte, 1), 1);
     close(fd);
   });
-  testing::expect_refused(write, "standard output: cannot be written: Broken pipe", {.out_path = folder / "out"});
+  refused("apply x.npy -o -", "standard output: cannot be written: Broken pipe", {.out_path = folder / "out"});
   reader.join();
   ProgramSetting closed;
   closed.before_exec = [] { close(STDOUT_FILENO); };
-  expect_refused(write, "standard output: cannot be written: Bad file", closed);
+  refused("apply x.npy -o -", "standard output: cannot be written: Bad file", closed);
   closed.before_exec = [] { close(STDIN_FILENO); };
-  for (const Words& read :
-       {Words{"apply", "-", "-o", folder / "y.npy"}, Words{"grad", folder / "x.npy", "-", "-o", folder / "y.npy"}}) {
-    expect_refused(read, "standard input: cannot be read: Bad file descriptor", closed);
+  for (const char* line : {"apply - -o y.npy", "grad x.npy - -o y.npy"}) {
+    refused(line, "standard input: cannot be read: Bad file descriptor", closed);
   }
-  expect_refused(write, "standard output: cannot be written: No space", {.out_path = "/dev/full"});
+  refused("apply x.npy -o -", "standard output: cannot be written: No space", {.out_path = "/dev/full"});
 }
 
 TEST_F(CliPipes, DoNotOverwriteAnInputThatIsRead) {
   for (const char* output : {"-", "/dev/stdout"}) {
-    expect_refused({"apply", folder / "x.npy", "-o", output}, "X and standard output are the same file",
-                   {.out_path = folder / "x.npy"});
+    refused("apply x.npy -o " + std::string(output), "X and standard output are the same file",
+            {.out_path = folder / "x.npy"});
   }
 }
 
@@ -132,11 +123,9 @@ TEST_F(CliPipes, RejectTerminals) {
   ASSERT_EQ(grantpt(terminal) + unlockpt(terminal), 0);
   const std::string name = ptsname(terminal);
   const auto soon = [] { alarm(5); };  // a terminal that nobody reads accepts little output
-  expect_refused({"apply", folder / "x.npy", "-o", "-"}, "standard output is a terminal",
-                 {.before_exec = soon, .out_path = name});
-  expect_refused({"apply", folder / "x.npy", "-o", name}, "is a terminal, but should be a file or pipe",
-                 {.before_exec = soon});
-  expect_refused({"apply", "-", "-o", folder / "y.npy"}, "standard input is a terminal", {.in_path = name});
+  refused("apply x.npy -o -", "standard output is a terminal", {.before_exec = soon, .out_path = name});
+  refused("apply x.npy -o " + std::string(name), "is a terminal, but should be a file or pipe", {.before_exec = soon});
+  refused("apply - -o y.npy", "standard input is a terminal", {.in_path = name});
   close(terminal);
 }
 
@@ -161,36 +150,31 @@ ProgramSetting with_spoilt(Stream how, int descriptor) {
   }};
 }
 
-class CliStreams : public ::testing::Test {
+class CliStreams : public InFolder {
  protected:
   CliStreams() {
     npy = npy_bytes_of("<f4", "(2, 3)", bytes_of<float>({4, 2, 8, 1, 2, 4}));
-    write_file(folder / "x.npy", npy);
-    write_file(folder / "y.npy", "old");
-    write_file(folder / "dw.npy", "old");
+    write("x.npy", npy);
+    write("y.npy", "old");
+    write("dw.npy", "old");
   }
 
-  Words apply() const { return {"apply", folder / "x.npy", "-o", folder / "y.npy"}; }
-  Words grad() const {
-    return {"grad", folder / "x.npy", folder / "x.npy", "-o", folder / "y.npy", "--dweight", folder / "dw.npy"};
-  }
-
-  TemporaryFolder folder;
+  const std::string apply = "apply x.npy -o y.npy", grad = "grad x.npy x.npy -o y.npy --dweight dw.npy";
   std::string npy;
 };
 
 TEST_F(CliStreams, AnErrorThatCannotBeWrittenStillSetsTheStatus) {
-  const Words cases[] = {{"appply"},
-                         {"info", "--colour"},
-                         {"explain", "4 2 x"},
-                         {"apply", folder / "none.npy", "-o", folder / "y.npy"},
-                         apply() + Words{"--mean", "/dev/full"},
-                         grad() + Words{"--dbias", "/dev/full"}};
+  const std::string cases[] = {"appply",
+                               "info --colour",
+                               "explain 4,x",
+                               "apply none.npy -o y.npy",
+                               apply + " --mean /dev/full",
+                               grad + " --dbias /dev/full"};
   const auto before = folder.state();
   for (const Stream how : kBadStreams) {
-    for (const Words& words : cases) {
-      const ProgramRun run = run_evenorm(words, with_spoilt(how, STDERR_FILENO));
-      EXPECT_EQ(run.status, 2) << words[0] << " signal " << run.signal;
+    for (const std::string& line : cases) {
+      const ProgramRun run = run_line(line, with_spoilt(how, STDERR_FILENO));
+      EXPECT_EQ(run.status, 2) << line << " signal " << run.signal;
       EXPECT_EQ(run.out, "");
     }
   }
@@ -200,43 +184,33 @@ TEST_F(CliStreams, AnErrorThatCannotBeWrittenStillSetsTheStatus) {
 // Files that the program opens must not get the number of a closed stream.
 TEST_F(CliStreams, MessagesDoNotGoIntoOutputs) {
   ASSERT_EQ(mkfifo((folder / "out").c_str(), 0600), 0);
-  const auto received = [&](const std::string& input, const Words& options, int closed, int status) {
+  const auto received = [&](const std::string& input, const char* options, int closed, int status) {
     std::string bytes;
-    std::thread reader([&] { bytes = read_file(folder / "out"); });
+    std::thread reader([&] { bytes = read("out"); });
     ProgramSetting setting = with_spoilt(Stream::closed, closed);
     setting.input = input;
-    EXPECT_EQ(run_evenorm(Words{"apply", "-", "-o", folder / "out"} + options, setting).status, status);
+    EXPECT_EQ(run_line("apply - -o out" + std::string(options), setting).status, status);
     reader.join();
     return bytes;
   };
-  const std::string y = received(npy, {}, STDIN_FILENO + 10, 0);
-  EXPECT_EQ(received(npy + "x", {}, STDERR_FILENO, 0), y);  // bytes after the array are not read
-  EXPECT_EQ(received(npy, {"--json"}, STDOUT_FILENO, 2), y);
+  const std::string y = received(npy, "", STDIN_FILENO + 10, 0);
+  EXPECT_EQ(received(npy + "x", "", STDERR_FILENO, 0), y);  // bytes after the array are not read
+  EXPECT_EQ(received(npy, " --json", STDOUT_FILENO, 2), y);
 }
 
 TEST_F(CliStreams, JsonThatCannotBeWrittenKeepsTheOutputs) {
   for (const Stream how : kBadStreams) {
-    for (const Words& words : {apply(), grad(), Words{"explain", "4 2 8", "--html", folder / "y.npy"}}) {
-      expect_refused(folder, words + Words{"--json"}, "standard output: ", with_spoilt(how, STDOUT_FILENO));
+    for (const std::string& line : {apply, grad, std::string("explain 4,2,8 --html y.npy")}) {
+      refused(line + " --json", "standard output: ", with_spoilt(how, STDOUT_FILENO));
     }
   }
 }
 
 TEST_F(CliStreams, AClosedPipeEndsItSilently) {
-  const Words cases[] = {{"explain", "4 2 8"},
-                         {"explain", "4 2 8", "--json"},
-                         {"explain", "--slips"},
-                         {"explain", "4 2 8", "--grad", "1 0 -1"},
-                         {"info"},
-                         {"info", "--json"},
-                         {"--help"},
-                         {"apply", "--help"},
-                         {"--version"},
-                         {"completion", "bash"},
-                         {"manual"}};
-  for (const Words& words : cases) {
-    const ProgramRun run = run_evenorm(words, with_spoilt(Stream::unread, STDOUT_FILENO));
-    EXPECT_EQ(run.signal, SIGPIPE) << words[0] << " status " << run.status;
+  for (const char* line : {"explain 4,2,8", "explain 4,2,8 --json", "explain --slips", "explain 4,2,8 --grad 1,0,-1",
+                           "info", "info --json", "--help", "apply --help", "--version", "completion bash", "manual"}) {
+    const ProgramRun run = run_line(line, with_spoilt(Stream::unread, STDOUT_FILENO));
+    EXPECT_EQ(run.signal, SIGPIPE) << line << " status " << run.status;
     EXPECT_EQ(run.err, "");
   }
 }
@@ -280,7 +254,7 @@ TEST_F(CliStreams, EscapesControlCharactersInNamesAndContents) {
   expect_tame(run_evenorm({"explain", "4 2 " + wild}).err);
   expect_tame(run_evenorm({"apply", folder / "x.npy", "--" + wild}).err);
   expect_tame(run_evenorm({"info"}, {.environment = {"EVENORM_TARGET=" + wild}}).err);
-  write_file(folder / "wild.npy", npy_bytes_of("<f\xc2\x9b\xff", "(2, 3)", ""));
+  write("wild.npy", npy_bytes_of("<f\xc2\x9b\xff", "(2, 3)", ""));
   expect_tame(run_evenorm({"apply", folder / "wild.npy", "-o", folder / "y.npy"}).err);
   expect_tame(output_of({"apply", folder / "x.npy", "-o", folder / wild, "--json"}));
 }

@@ -54,6 +54,39 @@ inline void expect_near(const json& have, const json& want, double tolerance) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance) << i;
 }
 
+// A folder in which the program runs.
+class InFolder : public ::testing::Test {
+ protected:
+  ProgramSetting here(ProgramSetting setting = {}) const {
+    setting.folder = folder / "";
+    return setting;
+  }
+  ProgramRun run_line(const std::string& line, const ProgramSetting& setting = {}) const {
+    return run_evenorm(words_of(line), here(setting));
+  }
+  std::string output(const std::string& line, const ProgramSetting& setting = {}) const {
+    return output_of(words_of(line), here(setting));
+  }
+  void done(const std::string& line, const ProgramSetting& setting = {}) const { EXPECT_EQ(output(line, setting), ""); }
+  // Nothing in the folder may change.
+  void refused(const std::string& line, const std::string& error, const ProgramSetting& setting = {}) const {
+    expect_refused(folder, words_of(line), error, here(setting));
+  }
+  json report(const std::string& line, const ProgramSetting& setting = {}) const {
+    return report_of(words_of(line), here(setting));
+  }
+
+  std::string read(const std::string& name) const { return read_file(folder / name); }
+  Floats floats(const std::string& name) const { return elements_of<float>(read(name)); }
+  std::vector<double> doubles(const std::string& name) const { return elements_of<double>(read(name)); }
+  void write(const std::string& name, std::string_view bytes) const { write_file(folder / name, bytes); }
+  void write(const std::string& name, std::string_view shape, const Floats& values, bool fortran_order = false) const {
+    write_f32(folder / name, shape, values, fortran_order);
+  }
+
+  TemporaryFolder folder;
+};
+
 // A worked example of tests/vectors/worked/, with the digits that a correct implementation prints.
 inline json worked(const std::string& name) {
   return json::parse(read_file(in_sources("tests/vectors/worked/" + name + ".json")));

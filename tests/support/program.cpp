@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -159,6 +160,13 @@ template std::vector<float> elements_of<float>(const std::string&);
 template std::vector<double> elements_of<double>(const std::string&);
 template std::vector<std::uint16_t> elements_of<std::uint16_t>(const std::string&);
 
+Words words_of(const std::string& line) {
+  std::istringstream stream(line);
+  Words words;
+  for (std::string word; stream >> word;) words.push_back(word == "''" ? "" : word);
+  return words;
+}
+
 bool ProgramRun::one_line() const {
   return err.starts_with("evenorm: ") && std::count(err.begin(), err.end(), '\n') == 1 && err.back() == '\n';
 }
@@ -189,6 +197,7 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
     if (setting.out_piped) dup2(piped[1], STDOUT_FILENO);
     if (!setting.out_piped) redirect(STDOUT_FILENO, out);
     redirect(STDERR_FILENO, err);
+    if (!setting.folder.empty() && chdir(setting.folder.c_str()) != 0) _exit(126);
     if (setting.memory != 0 && kSanitizersCost == 1) {
       const rlimit limit{setting.memory, setting.memory};
       setrlimit(RLIMIT_DATA, &limit);

@@ -71,6 +71,9 @@ inline Words operator+(Words words, const Words& more) {
   return words;
 }
 
+// The words of a command line. '' is an empty word.
+Words words_of(const std::string& line);
+
 struct ProgramRun {
   int status = -1;  // exit status; -1 if a signal ended it
   int signal = 0;
@@ -94,6 +97,7 @@ struct ProgramSetting {
   std::string err_path{};              // standard error goes to this file, not into ProgramRun::err
   std::string program{};               // empty: build/evenorm
   bool out_piped = false;              // standard output is a pipe
+  std::string folder{};                // empty: runs in this process\'s folder
 };
 
 // Runs build/evenorm, or the program that the setting names.
