@@ -1,5 +1,5 @@
-// `evenorm apply`: the worked examples and the options. cli_contract_test.cpp checks equal bits for every type,
-// target and number of threads.
+// `evenorm apply`: the options, and parameters from .safetensors files. cli_explain_test.cpp has the worked examples,
+// and cli_contract_test.cpp checks equal bits for every type, target and number of threads.
 #include <numeric>
 
 #include "evenorm/evenorm.hpp"
@@ -9,13 +9,6 @@ namespace evenorm::testing {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
-
-// A shape as Python writes it.
-std::string python_shape(const json& shape) {
-  std::string text = "(";
-  for (const json& size : shape) text += size.dump() + ",";
-  return text + ")";
-}
 
 class CliApply : public InFolder {
  protected:
@@ -30,29 +23,6 @@ class CliApply : public InFolder {
     return text.substr(10, text.find('}') - 9);
   }
 };
-
-TEST_F(CliApply, WorkedExamplesAgreeToThePrintedDigits) {
-  for (const char* name : {"scale_and_shift_by_hand", "two_words_one_sentence", "sequence_of_batches"}) {
-    const json example = worked(name), printed = example["printed"];
-    const double tolerance = printed.value("tolerance", 0.5e-4);
-    Shape shape;
-    for (const json* level = &example["x"]; level->is_array(); level = &level->front()) shape.push_back(level->size());
-    const std::vector<double> x = numbers_of(example["x"]);
-    write("x.npy", python_shape(shape), Floats(x.begin(), x.end()));
-    const std::string sizes = python_shape(example["normalized_shape"]);
-    std::string options = "--mean mean.npy --rstd rstd.npy --normalized-shape " + sizes.substr(1, sizes.size() - 3);
-    for (const auto& [option, parameter] : {std::pair{" --weight ", "gamma"}, {" --bias ", "beta"}}) {
-      if (!example.contains(parameter)) continue;
-      write(parameter, "(3,)", example[parameter]);
-      options += std::string(option) + parameter;
-    }
-    expect_near(floats_of(options), printed[printed.contains("y") ? "y" : "normalised"], tolerance);
-    auto sigma = doubles("rstd.npy");
-    for (double& each : sigma) each = 1 / each;
-    expect_near(sigma, numbers_of(printed[printed.contains("y") ? "sigma" : "std_with_eps"]), tolerance);
-    if (printed.contains("mean")) expect_near(doubles("mean.npy"), printed["mean"], tolerance);
-  }
-}
 
 TEST_F(CliApply, OneRowHasStatisticsWithoutAxes) {
   write("x.npy", "(3,)", {4, 2, 8});
@@ -109,6 +79,7 @@ TEST_F(CliApply, NormalisesAnyAxes) {
                         {"(2, 3, 2)", "--axes 1,2", x, {1, 2}, "(3, 2)", {1, 3, 2}, "(2,)"},
                         {"(2, 3, 2)", "--axes -2,-1", x, {1, 2}, "(3, 2)", {1, 3, 2}, "(2,)"},
                         {"(2, 3, 2)", "--axes -1,1", x, {1, 2}, "(3, 2)", {1, 3, 2}, "(2,)"},
+                        {"(2, 3, 2)", "--normalized-shape 3,2", x, {1, 2}, "(3, 2)", {1, 3, 2}, "(2,)"},
                         {"(2, 3, 2)", "", x, {1, 2}, "(3, 2)", {1, 3, 2}, "(2,)"},  // as the weight has them
                         // One scale for each channel of each sample of (batch, points, channels).
                         {"(2, 2, 3)", "--axes -1", {2, 2, 3}, {2}, "(2, 1, 3)", {2, 1, 3}, "(2, 2)"},
@@ -135,32 +106,15 @@ TEST_F(CliApply, NormalisesAnyAxes) {
 
 TEST_F(CliApply, JsonReportsWhatWasDone) {
   write("g.npy", "(2, 4, 2)", Floats(16));
-  const json grouped = report("apply g.npy -o /dev/null --groups 2");
-  const json sizes{{"groups", 2}, {"shape", {2, 4, 2}}, {"axes", {1, 2}}, {"rows", 4}, {"normalized_shape", {2, 2}}};
-  for (const auto& [key, value] : sizes.items()) EXPECT_EQ(grouped[key], value) << key;
+  expect_fields(report("apply g.npy -o /dev/null --groups 2"),
+                R"({"groups": 2, "shape": [2, 4, 2], "axes": [1, 2], "rows": 4, "normalized_shape": [2, 2]})");
 
   write("x.npy", npy_bytes_of(">f4", "(2, 3, 4)", std::string(96, '\0'), true));
-  json whole = report("apply x.npy -o y.npy --axes 1,-1 --rms --eps +0.25 --dtype f64 --rstd /dev/null");
-  EXPECT_GT(whole["seconds"].get<double>(), 0);
-  whole.erase("seconds");
-  const json expected = {{"input", "x.npy"},
-                         {"shape", {2, 3, 4}},
-                         {"dtype", "f32"},
-                         {"order", "Fortran"},
-                         {"axes", {1, 2}},
-                         {"normalized_shape", {3, 4}},
-                         {"rows", 2},
-                         {"kind", "rms"},
-                         {"eps", 0.25},
-                         {"zero_centered", false},
-                         {"weight", false},
-                         {"bias", false},
-                         {"output_dtype", "f64"},
-                         {"target", target()},
-                         {"threads", 1},
-                         {"pieces", 1},
-                         {"outputs", {{"y", "y.npy"}, {"rstd", "/dev/null"}}}};
-  EXPECT_EQ(whole, expected);
+  expect_report("apply x.npy -o y.npy --axes 1,-1 --rms --eps +0.25 --dtype f64 --rstd /dev/null",
+                R"({"input": "x.npy", "shape": [2, 3, 4], "dtype": "f32", "order": "Fortran", "axes": [1, 2],
+                    "normalized_shape": [3, 4], "rows": 2, "kind": "rms", "eps": 0.25, "zero_centered": false,
+                    "weight": false, "bias": false, "output_dtype": "f64", "threads": 1, "pieces": 1,
+                    "outputs": {"y": "y.npy", "rstd": "/dev/null"}})");
 }
 
 TEST_F(CliApply, AcceptsZeroRowsAndOneColumn) {
@@ -172,6 +126,128 @@ TEST_F(CliApply, AcceptsZeroRowsAndOneColumn) {
   write("x.npy", "(2, 1)", {7, -3});
   EXPECT_EQ(floats_of(), (Floats{0, 0}));
   EXPECT_EQ(floats_of("--groups 1"), (Floats{0, 0}));
+}
+
+// --- weight and bias by name from .safetensors files ---------------------------------------------------------------
+
+const Floats kX = {4, 2, 8, -1, 0.5F, 7}, kWeight = {1.5F, 1, 0.5F}, kBias = {0.5F, 0, -0.5F};
+
+class CliParams : public InFolder {
+ protected:
+  CliParams() { write("x.npy", "(2, 3)", kX); }
+
+  void expect_result(const Floats& expected, const std::string& options = "") const {
+    done("apply x.npy -o y.npy --params p " + options);
+    EXPECT_EQ(floats("y.npy"), expected);
+  }
+  void expect_refused(const std::string& options, const std::string& error) const {
+    refused("apply x.npy -o y.npy --params p " + options, error);
+  }
+
+  static Floats expected(bool weight, bool bias) {
+    Floats y(kX.size());
+    RowOptions<float> options;
+    if (weight) options.weight = kWeight;
+    if (bias) options.bias = kBias;
+    layer_norm<float>(kX, y, 3, options);
+    return y;
+  }
+};
+
+struct Entry {
+  std::string name, dtype, data, shape = "3";
+};
+
+// 1.5, 1, 0.5 and 0.5, 0, -0.5 are exact in every type.
+std::string bytes_in(const std::string& dtype, const Floats& values) {
+  contracts::Array array(dtype == "F64"    ? DType::f64
+                         : dtype == "F32"  ? DType::f32
+                         : dtype == "BF16" ? DType::bf16
+                                           : DType::f16,
+                         std::vector<double>(values.begin(), values.end()));
+  return {reinterpret_cast<const char*>(array.data()), array.bytes().size()};
+}
+std::string file_of(const std::vector<Entry>& entries) {
+  std::string header = "{\"__metadata__\":{\"format\":\"pt\"}", data;
+  for (const Entry& entry : entries) {
+    const std::size_t begin = data.size();
+    data += entry.data;
+    header += "," + safetensors_entry(entry.name, entry.dtype, entry.shape, begin, data.size());
+  }
+  return safetensors_bytes(header + "}", data);
+}
+
+TEST_F(CliParams, AcceptsEveryNamingSchemeAndType) {
+  for (const auto& [weight, bias] :
+       {std::pair{"weight", "bias"}, {"gamma", "beta"}, {"scale", "shift"}, {"gain", "bias"}}) {
+    for (const char* dtype : {"F16", "BF16", "F32"}) {
+      write("p", file_of({{"other.weight", dtype, bytes_in(dtype, kBias)},
+                          {std::string("layer.1.") + bias, dtype, bytes_in(dtype, kBias)},
+                          {std::string("layer.1.") + weight, dtype, bytes_in(dtype, kWeight)}}));
+      expect_result(expected(true, true), "--name layer.1");
+    }
+  }
+}
+
+TEST_F(CliParams, F64GivesTheBitsOfF64) {
+  write_file(folder / "p",
+             file_of({{"n.bias", "F64", bytes_in("F64", kBias)}, {"n.weight", "F64", bytes_in("F64", kWeight)}}));
+  write("w.npy", npy_bytes_of("<f8", "(3,)", bytes_in("F64", kWeight)));
+  write("b.npy", npy_bytes_of("<f8", "(3,)", bytes_in("F64", kBias)));
+  done("apply x.npy -o z.npy --weight w.npy --bias b.npy");
+  expect_result(floats("z.npy"), "--name n");
+}
+
+TEST_F(CliParams, ASingleNormNeedsNoName) {
+  const Entry weight{"norm.weight", "F32", bytes_of(kWeight)}, bias{"norm.bias", "F32", bytes_of(kBias)};
+  // A linear layer also has a weight and a bias, but of different shapes. Integers cannot be parameters.
+  write("p", file_of({{"linear.weight", "F32", std::string(36, 'x'), "3,3"},
+                      {"linear.bias", "F32", std::string(12, 'x')},
+                      weight,
+                      bias,
+                      {"steps.weight", "I32", "step", "1"}}));
+  expect_result(expected(true, true));
+  write("p", file_of({{"bias", "F32", bias.data}, {"weight", "F32", weight.data}}));
+  expect_result(expected(true, true));
+  write("p", file_of({{"n.gamma", "F32", weight.data}}));
+  expect_result(expected(true, false));
+  write("p", file_of({{"a.weight", "F32", weight.data}, {"b.bias", "F32", bias.data}}));
+  expect_result(expected(true, false), "--name a");
+  expect_result(expected(false, true), "--name b");
+}
+
+TEST_F(CliParams, TheWeightSelectsSeveralAxes) {
+  const Floats weight = {1, 2, 3, 4, 5, 6};
+  write_file(folder / "p",
+             file_of({{"n.weight", "F32", bytes_of(weight), "2,3"}, {"n.bias", "F32", bytes_of(weight), "2,3"}}));
+  Floats y(6);
+  layer_norm<float>(kX, y, 6, {.weight = weight, .bias = weight});
+  expect_result(y);
+}
+
+TEST_F(CliParams, SuggestsSimilarNamesAndCounts) {
+  std::vector<Entry> entries;
+  for (int i = 0; i < 24; ++i) {
+    entries.push_back({"encoder.layer." + std::to_string(i) + ".output.LayerNorm.weight", "F32", bytes_of(kWeight)});
+  }
+  write("p", file_of(entries));
+  expect_refused("", "has 24 norms, so --name should say which: encoder.layer.0.output.LayerNorm, ");
+  expect_refused("", " and 18 more");
+  expect_refused("--name encoder.layer.17.output.LayerNrom",
+                 "the nearest of 24 norms: encoder.layer.17.output.LayerNorm, ");
+  expect_refused("--name layer.9.output.LayerNorm", "the nearest of 24 norms: encoder.layer.9.output.LayerNorm, ");
+  expect_refused("--name encoder.layer.3.output.LayerNorm.weight", "norms: encoder.layer.3.output.LayerNorm, ");
+}
+
+TEST_F(CliParams, RejectsTwoNamingSchemesOfOneNorm) {
+  write("p", file_of({{"n.gamma", "F32", bytes_of(kWeight)}, {"n.weight", "F32", bytes_of(kWeight)}}));
+  expect_refused("--name n", "has both n.weight and n.gamma, but a norm should have one of them");
+}
+
+TEST_F(CliParams, ChecksShapes) {
+  write("p", file_of({{"n.weight", "F32", bytes_of<float>({1, 2}), "2"}}));
+  expect_refused("", "has shape (2, 3), which should end in it");
+  expect_refused("--normalized-shape 3", "weight has shape (2), but");
 }
 
 }  // namespace

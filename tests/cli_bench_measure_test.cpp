@@ -144,7 +144,6 @@ class Field {
   Field(std::size_t size, std::size_t offset) : size_(size), offset_(offset), lines_((size + offset + 63) / 64 + 2) {
     std::fill_n(memory(), 64 * lines_.size(), kUntouched);
   }
-  std::size_t size() const { return size_; }
   std::byte* data() { return memory() + 64 + offset_; }
   std::vector<std::byte> content() { return {data(), data() + size_}; }
   bool kept_inside() {
@@ -222,22 +221,11 @@ TEST(CliCopies, EveryKindCopiesOnEveryTarget) {
   }
 }
 
-TEST(CliCopies, ThreadsShareTheWork) {
+TEST(CliCopies, ThreadsShareTheWorkAndLargeBuffersArePrefetched) {
   for (const Way& way : kWays) {
     for (const std::size_t threads : {2, 3}) expect_copied(way, 800'009, 0, threads, internal::best_target());
   }
-}
-
-// Large enough to be prefetched.
-TEST(CliCopies, CopiesLargeBuffers) {
-  Field from = filled((std::size_t{4} << 20U) + 4159, 0, 3), to(from.size(), 0);
-  const bench::Traffic traffic{{from.data(), nullptr}, {to.data(), nullptr}, from.size()};
-  for (const bench::CopyKind kind : bench::copy_kinds(traffic)) {
-    std::fill_n(to.data(), to.size(), kUntouched);
-    bench::Copy(kind, traffic).run();
-    EXPECT_TRUE(std::equal(from.data(), from.data() + from.size(), to.data())) << bench::name(kind);
-    EXPECT_TRUE(to.kept_inside()) << bench::name(kind);
-  }
+  expect_copied(kWays[0], (std::size_t{4} << 20U) + 4159, 0, 1, internal::best_target());
 }
 
 TEST(CliCopies, SmallCopiesUseOneThread) {

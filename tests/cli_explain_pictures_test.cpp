@@ -1,5 +1,7 @@
 // `evenorm explain --html`: the numbers of the page's pictures, compared with those computed here.
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "support/cli.hpp"
 
@@ -25,36 +27,34 @@ std::vector<int> levels_of(const json& document) {
   return levels;
 }
 
-TEST_F(CliExplainPictures, MapIsCentredOnTheMedian) {
-  const json document = drawn({"[1 nan 2 inf] [-inf 4 7 -4]"});  // finite: -4 1 2 4 7
-  EXPECT_EQ(document["map"]["centre"], 2);
-  EXPECT_EQ(document["map"]["scale"], 6);
-  EXPECT_EQ(levels_of(document), (std::vector{-21, -128, 0, 127, -127, 42, 106, -127}));
-  const json constant = drawn({"3 3"});
-  EXPECT_EQ(constant["map"]["scale"], 1);
-  EXPECT_EQ(levels_of(constant), (std::vector{0, 0}));
-  EXPECT_EQ(levels_of(drawn({"[nan inf]"})), (std::vector{-128, 127}));
-  EXPECT_EQ(levels_of(drawn({"[-1.7e308 1.7e308]", "--dtype", "f64"})), (std::vector{-127, 127}));
-  EXPECT_EQ(levels_of(drawn({"[-1.7e308 1.7e308 1.7e308]", "--dtype", "f64"})), (std::vector{-127, 0, 0}));
-}
-
-// One outlier in a hundred numbers does not compress the colours of the others.
-TEST_F(CliExplainPictures, MapLeavesOutliersOut) {
-  std::vector<float> x(100);
+TEST_F(CliExplainPictures, MapIsCentredOnTheMedianAndLeavesOutliersOut) {
+  Floats x(100);  // one outlier in a hundred numbers does not compress the colours of the others
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) - 49;
   x[3] = 1e9F;
-  const json document = drawn({npy("x.npy", "(10, 10)", x)});
-  EXPECT_EQ(document["map"]["centre"], 1.5);  // between 1 and 2
-  EXPECT_EQ(document["map"]["scale"], 49.5);
-  EXPECT_EQ(levels_of(document)[3], 127);
-  EXPECT_EQ(levels_of(document)[60], 24);  // 127 (11 - 1.5) / 49.5
-}
+  const json outlier = drawn({npy("x.npy", "(10, 10)", x)});
+  EXPECT_EQ(outlier["map"]["centre"], 1.5);  // between 1 and 2
+  EXPECT_EQ(outlier["map"]["scale"], 49.5);
+  EXPECT_EQ(levels_of(outlier)[3], 127);
+  EXPECT_EQ(levels_of(outlier)[60], 24);  // 127 (11 - 1.5) / 49.5
 
-TEST_F(CliExplainPictures, MapIsInTheOrderOfC) {
-  const json c = drawn({npy("c.npy", "(2, 3)", {1, 2, 3, 4, 5, 6})});
-  write_f32(folder / "f.npy", "(2, 3)", {1, 4, 2, 5, 3, 6}, true);
-  EXPECT_EQ(drawn({folder / "f.npy"}), c);
-  EXPECT_EQ(levels_of(c), (std::vector{-127, -76, -25, 25, 76, 127}));
+  const std::string c = npy("c.npy", "(2, 3)", {1, 2, 3, 4, 5, 6}), f = folder / "f.npy";
+  write_f32(f, "(2, 3)", {1, 4, 2, 5, 3, 6}, true);
+  const Words f64{"--dtype", "f64"};
+  for (const auto& [arguments, centre, scale, levels] :
+       std::vector<std::tuple<Words, double, double, std::vector<int>>>{
+           {{"[1 nan 2 inf] [-inf 4 7 -4]"}, 2, 6, {-21, -128, 0, 127, -127, 42, 106, -127}},  // finite: -4 1 2 4 7
+           {{"3 3"}, 3, 1, {0, 0}},
+           {{"[nan inf]"}, 0, 1, {-128, 127}},
+           {Words{"[-1.7e308 1.7e308]"} + f64, 0, 1.7e308, {-127, 127}},
+           {Words{"[-1.7e308 1.7e308 1.7e308]"} + f64, 1.7e308, std::numeric_limits<double>::max(), {-127, 0, 0}},
+           {{c}, 3.5, 2.5, {-127, -76, -25, 25, 76, 127}},
+           {{f}, 3.5, 2.5, {-127, -76, -25, 25, 76, 127}}}) {
+    const json document = drawn(arguments);
+    EXPECT_EQ(levels_of(document), levels) << arguments[0];
+    EXPECT_EQ(document["map"]["centre"], centre) << arguments[0];
+    EXPECT_EQ(document["map"]["scale"], scale) << arguments[0];
+  }
+  EXPECT_EQ(drawn({f}), drawn({c}));  // in C order
 }
 
 // --- elements that share a mean ------------------------------------------------------------------------------------
@@ -82,70 +82,60 @@ const json& norm_of(const json& document, std::string_view name) {
 // A batch of 3 samples with 2 positions of 4 features.
 constexpr std::size_t kSample = 8, kFeatures = 4;
 
-template <class Key>
-void expect_outputs(const json& document, const char* name, const Table& x, const Key& key) {
-  const json& norm = norm_of(document, name);
-  const json& amounts = document["neighbours"]["amounts"];
-  const double spread = document["neighbours"]["spread"].get<double>();
-  ASSERT_EQ(norm["outputs"].size(), amounts.size());
-  ASSERT_EQ(norm["moved"].size(), amounts.size());
-  const Table first = normed(x, key);
-  for (std::size_t k = 0; k < amounts.size(); ++k) {
-    Table changed = x;
-    for (std::size_t i = 0; i < kSample; ++i) changed[kSample + i] += amounts[k].get<double>() * spread;
-    const Table y = normed(changed, key);
-    double moved = 0;
-    for (std::size_t i = 0; i < kSample; ++i) moved = std::max(moved, std::abs(y[i] - first[i]));
-    EXPECT_NEAR(norm["moved"][k].get<double>(), moved, 1e-12) << name << k;
-    ASSERT_EQ(norm["outputs"][k].size(), kFeatures);
-    for (std::size_t i = 0; i < kFeatures; ++i) EXPECT_NEAR(norm["outputs"][k][i].get<double>(), y[i], 1e-12) << name;
-  }
-}
+struct Related {
+  const char* name;
+  json axes;
+  bool mixes;                                   // samples
+  std::function<std::size_t(std::size_t)> key;  // the same for elements that share a mean
+};
 
 TEST_F(CliExplainPictures, RelatedNormsFollowTheirFormulas) {
   const Floats values = some(3 * kSample, 22);
   const Table x(values.begin(), values.end());
   const json document = drawn({npy("x.npy", "(3, 2, 4)", values)});
+  const json &neighbours = document["neighbours"], amounts{0, 0.25, 0.5, 1, 2, 4, 8, 16};
+  EXPECT_EQ(neighbours["amounts"], amounts);
+  expect_fields(neighbours, R"({"batch_axis": 0, "channel_axis": 2, "changed_sample": 1, "observed_sample": 0,
+                                "observed": [[0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 0, 3]]})");
+  EXPECT_EQ(document["neighbours_note"], nullptr);
   double mean = 0, var = 0;
   for (const double v : x) mean += v / static_cast<double>(x.size());
   for (const double v : x) var += (v - mean) * (v - mean) / static_cast<double>(x.size());
-  EXPECT_NEAR(document["neighbours"]["spread"].get<double>(), std::sqrt(var), 1e-12);
-  expect_outputs(document, "layer", x, [](std::size_t i) { return i / kFeatures; });
-  expect_outputs(document, "batch", x, [](std::size_t i) { return i % kFeatures; });
-  expect_outputs(document, "instance", x, [](std::size_t i) { return i / kSample * kFeatures + i % kFeatures; });
-  expect_outputs(document, "group", x, [](std::size_t i) { return i / kSample * 2 + i % kFeatures / 2; });
-  expect_outputs(document, "slip", x, [](std::size_t i) { return i / kFeatures % 2; });
-}
+  const double spread = neighbours["spread"].get<double>();
+  EXPECT_NEAR(spread, std::sqrt(var), 1e-12);
 
-TEST_F(CliExplainPictures, OnlyNormsThatMixSamplesDependOnOtherSamples) {
-  const json document = drawn({npy("x.npy", "(3, 2, 4)", 3 * kSample)});
-  const json& neighbours = document["neighbours"];
-  EXPECT_EQ(document["neighbours_note"], nullptr);
-  EXPECT_EQ(neighbours["batch_axis"], 0);
-  EXPECT_EQ(neighbours["channel_axis"], 2);
-  EXPECT_EQ(neighbours["changed_sample"], 1);
-  EXPECT_EQ(neighbours["observed_sample"], 0);
-  EXPECT_EQ(neighbours["observed"], json({{0, 0, 0}, {0, 0, 1}, {0, 0, 2}, {0, 0, 3}}));
-  EXPECT_EQ(neighbours["amounts"], json({0, 0.25, 0.5, 1, 2, 4, 8, 16}));
-  const json none = std::vector<int>(8, 0);
-  for (const char* name : {"layer", "rms", "instance", "group"}) EXPECT_EQ(norm_of(document, name)["moved"], none);
-  for (const char* name : {"batch", "slip"}) {
-    EXPECT_EQ(norm_of(document, name)["moved"][0], 0);
-    for (std::size_t k = 1; k < 8; ++k) EXPECT_GT(norm_of(document, name)["moved"][k], 0.01) << name;
+  for (const auto& [name, axes, mixes, key] :
+       {Related{"layer", json::array({2}), false, [](std::size_t i) { return i / kFeatures; }},
+        Related{"batch", {0, 1}, true, [](std::size_t i) { return i % kFeatures; }},
+        Related{"instance", json::array({1}), false,
+                [](std::size_t i) { return i / kSample * kFeatures + i % kFeatures; }},
+        Related{"group", json::array({1}), false, [](std::size_t i) { return i / kSample * 2 + i % kFeatures / 2; }},
+        Related{"slip", {0, 2}, true, [](std::size_t i) { return i / kFeatures % 2; }}}) {
+    SCOPED_TRACE(name);
+    const json& norm = norm_of(document, name);
+    EXPECT_EQ(norm["axes"], axes);
+    ASSERT_EQ(norm["outputs"].size(), amounts.size());
+    ASSERT_EQ(norm["moved"].size(), amounts.size());
+    const Table first = normed(x, key);
+    for (std::size_t k = 0; k < amounts.size(); ++k) {
+      Table changed = x;
+      for (std::size_t i = 0; i < kSample; ++i) changed[kSample + i] += amounts[k].get<double>() * spread;
+      Table y = normed(changed, key);
+      double moved = 0;
+      for (std::size_t i = 0; i < kSample; ++i) moved = std::max(moved, std::abs(y[i] - first[i]));
+      EXPECT_NEAR(norm["moved"][k].get<double>(), moved, 1e-12) << k;
+      EXPECT_EQ(norm["moved"][k] == 0, k == 0 || !mixes) << k;
+      y.resize(kFeatures);
+      expect_near(norm["outputs"][k], y, 1e-12);
+    }
   }
-  const std::pair<const char*, json> axes[] = {{"layer", json::array({2})},
-                                               {"batch", {0, 1}},
-                                               {"instance", json::array({1})},
-                                               {"group", json::array({1})},
-                                               {"slip", {0, 2}}};
-  for (const auto& [name, expected] : axes) EXPECT_EQ(norm_of(document, name)["axes"], expected) << name;
   EXPECT_EQ(norm_of(document, "group")["channel_groups"], 2);
   EXPECT_EQ(norm_of(document, "layer")["words"], "one sample, one position: all features");
   // RMS norm by its formula.
-  const Floats x = some(4, 22);
   double squares = 0;
-  for (const float v : x) squares += static_cast<double>(v * v) / 4;
+  for (std::size_t i = 0; i < kFeatures; ++i) squares += x[i] * x[i] / 4;
   EXPECT_NEAR(norm_of(document, "rms")["outputs"][0][0].get<double>(), x[0] / std::sqrt(squares + 1e-5), 1e-6);
+  EXPECT_EQ(norm_of(document, "rms")["moved"], json(std::vector<int>(8, 0)));
 }
 
 // Layer norm over the batch axis depends on the other samples; that is the slip.

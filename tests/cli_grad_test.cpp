@@ -209,20 +209,12 @@ TEST_F(CliGrad_Memory, HoldsOnlyTheInputs) {
 }
 
 TEST_F(CliGrad, JsonReportsWhatWasDone) {
-  json whole =
-      report("grad x.npy dy.npy --dweight dw.npy --rms --eps 0.25 --weight w.npy --param-dtype f64 -o /dev/null");
-  EXPECT_GT(whole["seconds"].get<double>(), 0);
-  whole.erase("seconds");
-  const json expected = {{"input", "x.npy"},     {"shape", {300, 129}},
-                         {"dtype", "f32"},       {"order", "C"},
-                         {"axes", {1}},          {"normalized_shape", {129}},
-                         {"rows", 300},          {"kind", "rms"},
-                         {"eps", 0.25},          {"zero_centered", false},
-                         {"weight", true},       {"dy", "dy.npy"},
-                         {"dy_dtype", "f32"},    {"output_dtype", "f32"},
-                         {"param_dtype", "f64"}, {"target", target()},
-                         {"threads", 1},         {"outputs", {{"dx", "/dev/null"}, {"dweight", "dw.npy"}}}};
-  EXPECT_EQ(whole, expected);
+  expect_report(
+      "grad x.npy dy.npy --dweight dw.npy --rms --eps 0.25 --weight w.npy --param-dtype f64 -o /dev/null",
+      R"({"input": "x.npy", "shape": [300, 129], "dtype": "f32", "order": "C", "axes": [1], "normalized_shape": [129],
+          "rows": 300, "kind": "rms", "eps": 0.25, "zero_centered": false, "weight": true, "dy": "dy.npy",
+          "dy_dtype": "f32", "output_dtype": "f32", "param_dtype": "f64", "threads": 1,
+          "outputs": {"dx": "/dev/null", "dweight": "dw.npy"}})");
 }
 
 TEST_F(CliGrad, AcceptsZeroRowsAndOneColumn) {

@@ -4,13 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <utility>
-
 #include "cli/common/text.hpp"
 #include "cli/files/safetensors.hpp"
 #include "cli/files/safetensors_writer.hpp"
 #include "contracts/harness.hpp"
-#include "support/names.hpp"
 #include "support/program.hpp"
 #include "support/tensors.hpp"
 
@@ -26,7 +23,6 @@ using testing::safetensors_bytes;
 using testing::safetensors_entry;
 using testing::set;
 using testing::TemporaryFolder;
-using testing::word;
 using testing::write_file;
 
 using Shape = std::vector<std::int64_t>;
@@ -92,32 +88,27 @@ TEST_F(Safetensors_Writer, RejectsNamesAndStridesThatItCannotWrite) {
 
 const Shape kShape{2, 3};
 
-class Modules_Files : public ::testing::TestWithParam<DType> {
- protected:
-  TemporaryFolder folder;
-};
-
-TEST_P(Modules_Files, HoldParametersBitForBit) {
-  for (const std::string prefix : {"", "encoder.layer.0.norm."}) {
-    LayerNorm module(kShape, {.dtype = GetParam()}), read(kShape, {.dtype = GetParam()});
-    set(module.weight(), 1);
-    set(module.bias(), 2);
-    save_module(module, folder / "m", prefix);
-    const SafetensorsFile file(folder / "m");
-    ASSERT_EQ(file.entries().size(), 2U);
-    EXPECT_EQ(file.entries()[0].name, prefix + "bias");
-    EXPECT_EQ(file.entries()[1].name, prefix + "weight");
-    EXPECT_EQ(file.entries()[1].shape, kShape);
-    EXPECT_EQ(file.entries()[1].dtype, GetParam());
-    load_module(read, folder / "m", prefix);
-    EXPECT_EQ(bytes_of(read.weight()), bytes_of(module.weight()));
-    EXPECT_EQ(bytes_of(read.bias()), bytes_of(module.bias()));
-    EXPECT_NE(bytes_of(read.weight()), bytes_of(read.bias()));
+TEST(Modules_Files, HoldParametersBitForBit) {
+  const TemporaryFolder folder;
+  for (const DType dtype : contracts::kAllTypes) {
+    for (const std::string prefix : {"", "encoder.layer.0.norm."}) {
+      LayerNorm module(kShape, {.dtype = dtype}), read(kShape, {.dtype = dtype});
+      set(module.weight(), 1);
+      set(module.bias(), 2);
+      save_module(module, folder / "m", prefix);
+      const SafetensorsFile file(folder / "m");
+      ASSERT_EQ(file.entries().size(), 2U);
+      EXPECT_EQ(file.entries()[0].name, prefix + "bias");
+      EXPECT_EQ(file.entries()[1].name, prefix + "weight");
+      EXPECT_EQ(file.entries()[1].shape, kShape);
+      EXPECT_EQ(file.entries()[1].dtype, dtype);
+      load_module(read, folder / "m", prefix);
+      EXPECT_EQ(bytes_of(read.weight()), bytes_of(module.weight())) << name(dtype);
+      EXPECT_EQ(bytes_of(read.bias()), bytes_of(module.bias())) << name(dtype);
+      EXPECT_NE(bytes_of(read.weight()), bytes_of(read.bias())) << name(dtype);
+    }
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(, Modules_Files, ::testing::ValuesIn(contracts::kAllTypes),
-                         [](const auto& test) { return word(test.param); });
 
 class Modules_Loading : public ::testing::Test {
  protected:
@@ -142,20 +133,15 @@ class Modules_Loading : public ::testing::Test {
 };
 
 // modules_load_test.cpp has everything else that load() refuses.
-TEST_F(Modules_Loading, RejectsTensorsThatDoNotFitByTheirKey) {
+TEST_F(Modules_Loading, FindsItsTensorsInAWholeModelAndRejectsThoseThatDoNotFitByTheirKey) {
   const std::string weight = safetensors_entry("n.weight", "F32", "2,3", 0, 24);
   EXPECT_EQ(failure({weight}, 24), ": n.bias is missing, but should have shape (2, 3) and dtype f32");
   EXPECT_EQ(failure({weight, safetensors_entry("n.bias", "I32", "2,3", 24, 48)}, 48),
             " has tensor 'n.bias' of type I32, but should have F16, BF16, F32 or F64");
   EXPECT_EQ(failure({weight, safetensors_entry("n.count", "I64", "", 24, 32)}, 32),
             ": n.count is unexpected: the module has n.weight and n.bias");
-}
-
-TEST_F(Modules_Loading, TakesItsParametersFromAWholeModel) {
-  EXPECT_EQ(failure({safetensors_entry("n.weight", "F32", "2,3", 0, 24), safetensors_entry("m.x", "I8", "1", 24, 25),
-                     safetensors_entry("n.bias", "F32", "2,3", 25, 49)},
-                    49),
-            "no failure");
+  const std::string other = safetensors_entry("m.x", "I8", "1", 24, 25);
+  EXPECT_EQ(failure({weight, other, safetensors_entry("n.bias", "F32", "2,3", 25, 49)}, 49), "no failure");
   EXPECT_EQ(bytes_of(module.weight()), bytes_of(module.bias()));
 }
 

@@ -1,12 +1,11 @@
-// The command line's results do not depend on how a file is divided: every choice of axes, both orders of elements, and
-// every pair of types.
+// How the command line divides tensors into pieces, and that its results do not depend on it: every choice of axes,
+// both orders of elements, and every pair of types.
 #include "cli/normalize.hpp"
 
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <cstring>
-
+#include "cli/files/pieces.hpp"
+#include "contracts/inputs.hpp"
 #include "support/program.hpp"
 
 namespace evenorm::cli {
@@ -51,52 +50,32 @@ std::string python_shape(const Shape& shape) {
   return text + ")";
 }
 
-// Element i in C order. The numbers are exact in every type.
-std::string element_bytes(DType dtype, std::size_t i) {
-  const float value = static_cast<float>((i * 2654435761U >> 7) % 61) - 25;
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (dtype == DType::f64) return testing::bytes_of<double>({value});
-  if (dtype == DType::f32) return testing::bytes_of<float>({value});
-  if (dtype == DType::bf16) return testing::bytes_of<std::uint16_t>({static_cast<std::uint16_t>(bits >> 16)});
-  const std::uint32_t magnitude = value == 0 ? 0 : (bits >> 13 & 0x3ffff) - (112U << 10);
-  return testing::bytes_of<std::uint16_t>({static_cast<std::uint16_t>((bits >> 16 & 0x8000) | magnitude)});
+// n elements in C order. The numbers are exact in every type.
+std::string elements_in(DType dtype, std::size_t n) {
+  std::vector<double> values(n);
+  for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<double>((i * 2654435761U >> 7) % 61) - 25;
+  const contracts::Array array(dtype, values);
+  return {reinterpret_cast<const char*>(array.data()), array.bytes().size()};
 }
 
-// The place of element i in C order, in a tensor that stores only the axes where `stored`, the last or the first one
-// side by side.
-std::size_t place_of(const Shape& shape, std::size_t i, const std::vector<bool>& stored, bool fortran_order = false) {
-  std::size_t place = 0, all = 1, stride = 1;
-  for (std::size_t axis = 0; axis < shape.size(); ++axis)
-    all *= stored[axis] ? static_cast<std::size_t>(shape[axis]) : 1;
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    const auto size = static_cast<std::size_t>(shape[axis]);
-    if (stored[axis]) {
-      if (fortran_order) stride = (all /= size);
-      place += i % size * stride;
-      if (!fortran_order) stride *= size;
+// Moves elements of this many bytes from C order to the order of a file.
+std::string in_file(const std::string& elements, std::size_t bytes, const Shape& shape, bool fortran_order) {
+  std::string moved = elements;
+  for (std::size_t i = 0; i < elements.size() / bytes; ++i) {
+    std::size_t rest = i, place = 0;
+    for (std::size_t axis = shape.size(); axis-- > 0; rest /= static_cast<std::size_t>(shape[axis])) {
+      place = place * static_cast<std::size_t>(shape[axis]) + rest % static_cast<std::size_t>(shape[axis]);
     }
-    i /= size;
+    if (fortran_order) moved.replace(place * bytes, bytes, elements, i * bytes, bytes);
   }
-  return place;
-}
-
-// The elements in C order for each place in the file.
-std::vector<std::size_t> in_file(const Shape& shape, bool fortran_order) {
-  std::vector<std::size_t> elements(elements_of(shape));
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    elements[place_of(shape, i, std::vector<bool>(shape.size(), true), fortran_order)] = i;
-  }
-  return elements;
+  return moved;
 }
 
 std::string file_of(const Shape& shape, DType dtype, bool fortran_order, bool big_endian = false) {
-  const std::string descr = dtype == DType::bf16 ? "<V2" : (big_endian ? ">f" : "<f") + std::to_string(size_of(dtype));
-  std::string data;
-  for (const std::size_t i : in_file(shape, fortran_order)) {
-    std::string element = element_bytes(dtype, i);
-    if (big_endian) std::reverse(element.begin(), element.end());
-    data += element;
-  }
+  const std::size_t bytes = size_of(dtype);
+  const std::string descr = dtype == DType::bf16 ? "<V2" : (big_endian ? ">f" : "<f") + std::to_string(bytes);
+  std::string data = in_file(elements_in(dtype, elements_of(shape)), bytes, shape, fortran_order);
+  for (std::size_t i = 0; big_endian && i < data.size(); i += bytes) std::reverse(&data[i], &data[i] + bytes);
   return npy_bytes_of(descr, python_shape(shape), data, fortran_order);
 }
 
@@ -129,42 +108,23 @@ Results normalize(const TemporaryFolder& folder, const Case& c, const MemoryLimi
           normalizer.pieces().count()};
 }
 
-// The library's result for each row, gathered here. y, mean and rstd are in the file's order.
+// The library's results for the whole tensor in C order, moved to the file's order.
 Results expected_of(const Case& c) {
-  const Shape row_shape = sizes_at(c.shape, c.axes), rows_shape = sizes_elsewhere(c.shape, c.axes);
-  const std::size_t cols = elements_of(row_shape), rows = elements_of(rows_shape);
-  std::vector<bool> of_rows(c.shape.size(), true), of_weight(c.shape.size(), false);
-  for (std::size_t axis = 0; axis < c.shape.size(); ++axis) {
-    of_rows[axis] = std::find(c.axes.begin(), c.axes.end(), axis) == c.axes.end();
-    of_weight[axis] = c.weight.empty() ? !of_rows[axis] : c.weight[axis] != 1;
-  }
-  std::vector<std::vector<std::size_t>> elements(rows);  // of each row, in C order
-  for (std::size_t i = 0; i < elements_of(c.shape); ++i) elements[place_of(c.shape, i, of_rows)].push_back(i);
-  const std::size_t y_bytes = size_of(c.y);
-  std::string y(elements_of(c.shape) * y_bytes, '\0');
-  std::vector<double> mean(rows), rstd(rows);
-  const Shape one_row{static_cast<std::int64_t>(cols)};
-  for (std::size_t r = 0; r < rows; ++r) {
-    std::string in, weight, out(cols * y_bytes, '\0');
-    for (const std::size_t i : elements[r]) {
-      in += element_bytes(c.x, i);
-      weight += element_bytes(DType::f32, place_of(c.shape, i, of_weight));
-    }
-    run({.x = {in.data(), c.x, one_row, {}},
-         .y = {out.data(), c.y, one_row, {}},
-         .normalized_shape = one_row,
-         .weight = {weight.data(), DType::f32, one_row, {}},
-         .mean = {&mean[r], DType::f64, {}, {}},
-         .rstd = {&rstd[r], DType::f64, {}, {}}});
-    for (std::size_t i = 0; i < cols; ++i) y.replace(elements[r][i] * y_bytes, y_bytes, out, i * y_bytes, y_bytes);
-  }
-  Results results;
-  for (const std::size_t i : in_file(c.shape_in_file(), c.fortran_order)) results.y.append(y, i * y_bytes, y_bytes);
-  for (const std::size_t r : in_file(rows_shape, c.fortran_order)) {
-    results.mean += testing::bytes_of<double>({mean[r]});
-    results.rstd += testing::bytes_of<double>({rstd[r]});
-  }
-  return results;
+  const Shape rows_shape = sizes_elsewhere(c.shape, c.axes);
+  const Shape axes(c.axes.begin(), c.axes.end());
+  Shape weight_shape = c.weight.empty() ? Shape(c.shape.size(), 1) : c.weight;
+  for (const std::size_t axis : c.axes) weight_shape[axis] = c.weight.empty() ? c.shape[axis] : c.weight[axis];
+  const std::string x = elements_in(c.x, elements_of(c.shape)),
+                    weight = elements_in(DType::f32, elements_of(weight_shape));
+  std::string y(elements_of(c.shape) * size_of(c.y), '\0'), mean(elements_of(rows_shape) * 8, '\0'), rstd = mean;
+  run({.x = {x.data(), c.x, c.shape, {}},
+       .y = {y.data(), c.y, c.shape, {}},
+       .axes = axes,
+       .weight = {weight.data(), DType::f32, weight_shape, {}},
+       .mean = {mean.data(), DType::f64, rows_shape, {}},
+       .rstd = {rstd.data(), DType::f64, rows_shape, {}}});
+  return {in_file(y, size_of(c.y), c.shape_in_file(), c.fortran_order), in_file(mean, 8, rows_shape, c.fortran_order),
+          in_file(rstd, 8, rows_shape, c.fortran_order)};
 }
 
 void expect_same_bytes(const Case& c) {
@@ -248,6 +208,55 @@ TEST(Normalize_Pieces, BigEndianGivesTheBytesOfLittleEndian) {
     EXPECT_TRUE(normalize(folder, c, {}) == little);
     EXPECT_TRUE(normalize(folder, c, {1, 1, 1}) == little);
     EXPECT_NE(little.y.find("'descr': '<f"), std::string::npos);
+  }
+}
+
+// --- pieces of as few elements, and with as long runs, as possible -------------------------------------------------
+
+Pieces pieces_of(const Shape& shape, const Axes& axes, const PieceLimits& limits, bool fortran_order = false) {
+  return {extents_of(shape, axes, axes_in_file(shape.size(), fortran_order)).in_file, limits};
+}
+
+TEST(Pieces, TrailingAxesAreRunsOfRows) {
+  const Pieces pieces = pieces_of({10, 100, 64}, {2}, {6400, 1, 6400});
+  EXPECT_EQ(pieces.count(), 10);
+  EXPECT_EQ(pieces[3].run, 6400);
+  EXPECT_EQ(pieces[3].first, 19200);
+  EXPECT_EQ(pieces_of({1000, 64}, {1}, {6500, 1, 6500}).largest().rows, 101);
+}
+
+TEST(Pieces, ChannelsFirstTakesWholeImagesOrPartsOfOne) {
+  EXPECT_EQ(pieces_of({8, 16, 10, 10}, {1}, {3200, 1, 3200}).largest().run, 3200);  // two images
+  const Pieces parts = pieces_of({8, 16, 10, 10}, {1}, {800, 1, 800});              // half an image
+  EXPECT_EQ(parts.count(), 16);
+  EXPECT_EQ(parts[1].run, 50);
+  EXPECT_EQ(parts[1].first, 50);
+  EXPECT_EQ(parts[1].first_row, 50);
+  EXPECT_EQ(parts[2].first, 1600);
+}
+
+TEST(Pieces, GrowForLongerRunsUpToTheLimit) {
+  EXPECT_EQ(pieces_of({100, 1000}, {0}, {1000, 1, 100000}).largest().run, 10);
+  EXPECT_EQ(pieces_of({100, 1000}, {0}, {1000, 64, 100000}).largest().run, 64);
+  EXPECT_EQ(pieces_of({100, 1000}, {0}, {1000, 64, 3200}).largest().run, 32);
+  EXPECT_EQ(pieces_of({100, 1000}, {0}, {50, 64, 50}).largest().run, 1);  // one row exceeds the limit
+  EXPECT_EQ(pieces_of({1000, 100}, {1}, {1000, 64, 100000}, true).largest().run, 64);
+}
+
+TEST(Pieces, InOrderHoldAllStridedElements) {
+  EXPECT_EQ(pieces_of({8, 16, 100}, {2}, {200, 1, 200, true}).largest().elements, 200);
+  EXPECT_EQ(pieces_of({8, 16, 100}, {1}, {200, 1, 200, true}).largest().elements, 1600);
+  EXPECT_EQ(pieces_of({8, 16, 100}, {0}, {200, 1, 200, true}).largest().elements, 12800);
+  EXPECT_EQ(pieces_of({2, 8, 4, 100}, {2}, {800, 1, 800, true}).largest().elements, 800);  // two of the second axis
+}
+
+TEST(Pieces, AreNoneForEmptyTensors) {
+  for (const Shape& shape : {Shape{0, 5}, {3, 0, 5}, {std::int64_t{1} << 62, std::int64_t{1} << 62, 0, 5}}) {
+    const Pieces pieces = pieces_of(shape, {shape.size() - 1}, {1, 1, 1});
+    EXPECT_EQ(pieces.count(), 0);
+    EXPECT_EQ(pieces.rows(), 0U);
+    EXPECT_EQ(pieces.largest().elements, 0);
+    EXPECT_EQ(pieces.largest().sizes, shape);
   }
 }
 

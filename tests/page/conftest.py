@@ -48,9 +48,3 @@ def browser():
 def opened(browser, made):
     """opened(case, size=, scheme=, ...) returns the newly opened page."""
     return lambda name, **settings: browser.open(made(name).path, **settings)
-
-
-@pytest.fixture
-def shared(browser, made):
-    """shared(case) returns the page on a desktop, for tests that work after other tests have moved its sliders."""
-    return lambda name: browser.last(made(name).path)

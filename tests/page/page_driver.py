@@ -136,8 +136,3 @@ class Browser:
             self.open_now[window].leave()
         self.open_now[window] = Opened(window, path)
         return self.open_now[window]
-
-    def last(self, path, **settings):
-        """The page that is already open in the window, in any state, or else a new one."""
-        opened = self.open_now.get(self.window(**settings))
-        return opened if opened and opened.url == path.as_uri() else self.open(path, **settings)

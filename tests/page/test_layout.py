@@ -1,10 +1,14 @@
-"""Nothing is wider than the screen, too small to read, cut off, or on top of something else."""
+"""Pages are small, load quickly, request nothing and print no messages. Nothing is wider than the screen, too small to
+read, cut off, or on top of something else."""
 
 import pytest
 from page_cases import CASES
 from page_driver import DESKTOP, PHONE, READ
 
 LEAST_PIXELS = 12
+MOST_BYTES = 2_000_000
+# The goal is one second on an idle machine.
+MOST_MILLISECONDS = 3000
 
 # Visits each stop and both ends of each slider. Returns what is wrong, and where it was first seen.
 TOUR = (
@@ -84,3 +88,20 @@ def test_layout_has_no_faults(made, opened, name, size):
     page = opened(name, size=size, motion="reduce").page
     amiss = page.evaluate(TOUR, len(made(name).data.get("rows", [])) - 1)
     assert not amiss, amiss
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_page_is_small_fast_and_silent(made, opened, name):
+    page = opened(name)
+    assert made(name).path.stat().st_size < MOST_BYTES
+    assert page.milliseconds < MOST_MILLISECONDS
+    page.page.wait_for_timeout(50)  # for late requests and messages
+    assert page.asked == [page.url]
+    assert page.said == []
+
+
+@pytest.mark.parametrize("name", ["by_hand", "slips"])
+def test_without_script_the_page_explains_itself(made, browser, name):
+    page = browser.window(script=False)
+    page.goto(made(name).path.as_uri())
+    assert len(page.inner_text("noscript").split()) > 5

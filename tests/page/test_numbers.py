@@ -7,13 +7,13 @@ from page_numbers import MANY, at, elements, number, shows, stops
 MANY_ROWS = 8  # of a page with more rows, the tests visit the first two and the last
 
 
-def wrong(made, pairs):
+def wrong(data, pairs):
     """One line for each shown number that is not in the JSON, or differs from it."""
-    decimals = made.data.get("decimals", 4)
+    decimals = data.get("decimals", 4)
     found = []
     for path, text in sorted({tuple(pair) for pair in pairs}):
         try:
-            value = number(at(made.data, path))
+            value = number(at(data, path))
         except (AttributeError, KeyError, AssertionError):
             found.append(f"{path}: {text!r}, which the JSON does not have")
             continue
@@ -31,9 +31,14 @@ def rows_of(data):
     return range(count) if count <= MANY_ROWS else (0, 1, count - 1)
 
 
-@pytest.mark.parametrize("name", EXPLAINED, scope="module")
-def test_each_stop_of_each_row(made, shared, name):
-    data, page = made(name).data, shared(name)
+@pytest.fixture(params=EXPLAINED, scope="module")
+def explained(request, made, browser):
+    """A page's JSON and the page. The tests work after other tests have moved its sliders."""
+    return made(request.param).data, browser.open(made(request.param).path)
+
+
+def test_each_stop_of_each_row(explained):
+    data, page = explained
     for row in rows_of(data):
         found, expected = page.stops(row), stops(data, row)
         assert len(found) == len(expected), ([stop["name"] for stop in found], [name for name, _ in expected])
@@ -41,7 +46,7 @@ def test_each_stop_of_each_row(made, shared, name):
         for stop, (step, path) in zip(found, expected, strict=True):
             where = f"row {row}, stop {step}"
             wanted = elements(data, path)
-            amiss = wrong(made(name), stop["few"] + stop["all"] + stop["elsewhere"])
+            amiss = wrong(data, stop["few"] + stop["all"] + stop["elsewhere"])
             assert not amiss, f"{where}\n{amiss}"
             few, whole = paths(stop["few"]) & {*wanted}, paths(stop["all"])
             assert len(few) >= min(len(wanted), MANY), where
@@ -52,9 +57,8 @@ def test_each_stop_of_each_row(made, shared, name):
                 assert not {*elements(data, by_hand)} - whole, where
 
 
-@pytest.mark.parametrize("name", EXPLAINED, scope="module")
-def test_notes_and_warnings_are_shown(made, shared, name):
-    data, page = made(name).data, shared(name)
+def test_notes_and_warnings_are_shown(explained):
+    data, page = explained
     for row in rows_of(data):
         page.choose(row)
         text = page.page.evaluate("document.body.textContent.replaceAll('−', '-').replace(/\\s+/g, ' ')")
@@ -62,9 +66,8 @@ def test_notes_and_warnings_are_shown(made, shared, name):
             assert " ".join(note.replace("−", "-").split()) in text
 
 
-@pytest.mark.parametrize("name", EXPLAINED, scope="module")
-def test_shows_which_elements_share_a_mean(made, shared, name):
-    data, page = made(name).data, shared(name)
+def test_shows_which_elements_share_a_mean(explained):
+    data, page = explained
     neighbours = data["neighbours"]
     if neighbours is None:
         assert not page.page.query_selector("#share-table")
@@ -73,7 +76,7 @@ def test_shows_which_elements_share_a_mean(made, shared, name):
     found = page.amounts()
     assert len(found) == len(neighbours["amounts"])
     for amount, pairs in enumerate(found):
-        amiss = wrong(made(name), pairs)
+        amiss = wrong(data, pairs)
         assert not amiss, amiss
         for norm, values in enumerate(neighbours["norms"]):
             path = f"neighbours/norms/{norm}"
@@ -81,14 +84,13 @@ def test_shows_which_elements_share_a_mean(made, shared, name):
             assert not wanted - paths(pairs), (values["name"], amount)
 
 
-@pytest.mark.parametrize("name", EXPLAINED, scope="module")
-def test_shows_where_precision_is_lost(made, shared, name):
-    data, page = made(name).data, shared(name)
+def test_shows_where_precision_is_lost(explained):
+    data, page = explained
     for row in rows_of(data):
         page.choose(row)
         page.unfold()
         pairs = page.numbers("#precision")
-        amiss = wrong(made(name), pairs)
+        amiss = wrong(data, pairs)
         assert not amiss, amiss
         precision, path = data["rows"][row]["precision"], f"rows/{row}/precision"
         if precision is None:
@@ -100,14 +102,15 @@ def test_shows_where_precision_is_lost(made, shared, name):
         assert not wanted - paths(pairs), row
 
 
-def test_slips_have_the_numbers_of_json(made, shared):
-    slips, page = made("slips").data["slips"], shared("slips")
+def test_slips_have_the_numbers_of_json(made, opened):
+    data, page = made("slips").data, opened("slips")
+    slips = data["slips"]
     assert len(slips) >= 11
     for i, slip in enumerate(slips):
         pairs = page.numbers(f"#slip-{slip['name']}")
-        amiss = wrong(made("slips"), pairs)
+        amiss = wrong(data, pairs)
         assert not amiss, amiss
         for side in ("wrong", "right"):
             for j in range(len(slip[side])):
-                missing = {*elements(made("slips").data, f"slips/{i}/{side}/{j}/values")} - paths(pairs)
+                missing = {*elements(data, f"slips/{i}/{side}/{j}/values")} - paths(pairs)
                 assert not missing, slip["name"]

@@ -54,6 +54,12 @@ inline void expect_near(const json& have, const json& want, double tolerance) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance) << i;
 }
 
+// Expects these fields, written as JSON, and any others.
+inline void expect_fields(const json& have, const std::string& fields) {
+  const json expected = json::parse(fields);
+  for (const auto& [key, value] : expected.items()) EXPECT_EQ(have[key], value) << key;
+}
+
 // A folder in which the program runs.
 class InFolder : public ::testing::Test {
  protected:
@@ -74,6 +80,16 @@ class InFolder : public ::testing::Test {
   }
   json report(const std::string& line, const ProgramSetting& setting = {}) const {
     return report_of(words_of(line), here(setting));
+  }
+
+  // Expects exactly these fields, apart from the time and the target.
+  void expect_report(const std::string& line, const std::string& fields) const {
+    json whole = report(line);
+    EXPECT_GT(whole["seconds"].get<double>(), 0);
+    EXPECT_FALSE(whole["target"].get<std::string>().empty());
+    whole.erase("seconds");
+    whole.erase("target");
+    EXPECT_EQ(whole, json::parse(fields));
   }
 
   std::string read(const std::string& name) const { return read_file(folder / name); }
