@@ -95,18 +95,15 @@ TEST(CliMeasure, EachWorkIsWarmBeforeItIsTimed) {
   EXPECT_THAT(times[1].wall, Each(2.0));
 }
 
-TEST(CliMeasure, RunsAsManyRoundsAsTheTimeAllows) {
+TEST(CliMeasure, RunsAsManyRoundsAsTheTimeAllowsAndSleepsIfAsked) {
   const auto rounds_in = [](const bench::Rounds& rounds) { return measure({{'a', 0.25}}, rounds)[0].wall.size(); };
   EXPECT_EQ(rounds_in({.seconds = 0, .least = 7}), 7U);
   EXPECT_EQ(rounds_in({.seconds = 0.75 + 20 * 0.5, .least = 7}), 20U);  // a round has two calls
   EXPECT_EQ(rounds_in({.seconds = 100, .least = 7, .most = 9}), 9U);
   EXPECT_EQ(rounds_in({.seconds = 0, .least = 9, .most = 3}), 3U);
   EXPECT_TRUE(bench::measure({}, {.seconds = 100}, Fake::kClocks).empty());
-}
-
-TEST(CliMeasure, SleepsBeforeEachBurstIfAsked) {
   measure({{'a', 1}, {'b', 1}}, {.seconds = 0, .least = 8, .pause = 0.5});
-  EXPECT_EQ(Fake::slept, 8 * 2 * 0.5);
+  EXPECT_EQ(Fake::slept, 8 * 2 * 0.5);  // before each burst
 }
 
 TEST(CliMeasure, ReportsGrowingProgress) {

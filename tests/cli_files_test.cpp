@@ -33,16 +33,13 @@ class CliFiles : public InFolder {
   }
 };
 
-TEST_F(CliFiles, NamesWrongPaths) {
+TEST_F(CliFiles, NamesWrongPathsAndEqualOutputs) {
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
   refused("apply / -o y.npy", "/ is a directory");
   refused("apply /dev/zero -o y.npy", "/dev/zero is a device or pipe, but should be a regular file");
   refused("apply fifo -o y.npy", "fifo is a device or pipe");
   refused("apply x.npy -o x.npy/y.npy", "x.npy/y.npy: cannot be written: Not a directory");
   refused("apply x.npy -o " + std::string(300, 'y'), "cannot be written: File name too long");
-}
-
-TEST_F(CliFiles, RejectsEqualOutputs) {
   refused("apply x.npy -o y.npy --mean y.npy", "y.npy, but should be another file than that of -o");
   fs::create_symlink("y.npy", folder / "link.npy");
   refused("apply x.npy -o y.npy --rstd link.npy", "--rstd is");

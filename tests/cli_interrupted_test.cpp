@@ -1,5 +1,4 @@
-// Commands interrupted by signals, shrinking inputs and inputs that end early: existing files stay unchanged. Also the
-// progress line.
+// Commands interrupted by signals and shrinking inputs: existing files stay unchanged. Also the progress line.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -141,12 +140,6 @@ TEST_F(CliInterrupted, AnInputThatShrinksKeepsTheOldOutput) {
                  here(shrinking));
   EXPECT_EQ(read("y.npy"), "old");
   EXPECT_EQ(folder.names(), names);
-}
-
-TEST_F(CliInterrupted, AnInputThatEndsEarlyKeepsTheOldOutputs) {
-  write("x.npy", "(2, 3)", {4, 2, 8, 1, 2, 4});
-  refused("grad x.npy - -o y.npy --dweight dw.npy --dbias db.npy", "standard input ends at byte 140, but should have",
-          {.input = read("x.npy").substr(0, 140)});
 }
 
 // grad reads x at once, and dy as it arrives.

@@ -76,17 +76,18 @@ TEST_F(CliPipes, StatisticsMayBeTheOutput) {
 }
 
 TEST_F(CliPipes, InputThatEndsEarlyOrIsTooLargeIsAnError) {
-  const std::tuple<std::string, const char*, const char*> cases[] = {
-      {c_order.substr(0, c_order.size() - 5), "",
-       "standard input ends at byte 1,572,987, but should have 1,572,992 by"},
-      {npy_bytes_of("<f4", "(64, 1000000000, 2)", ""), "", "standard input ends at byte 128"},
-      {npy_bytes_of("<f4", "(1000, 1000000)", ""), " --axes 0",
+  const std::string apply = "apply - -o y.npy", cut = c_order.substr(0, c_order.size() - 5);
+  const std::tuple<std::string, std::string, const char*> cases[] = {
+      {cut, apply, "standard input ends at byte 1,572,987, but should have 1,572,992 bytes"},
+      {cut, "grad x.npy - -o y.npy --dweight dw.npy --dbias db.npy", "standard input ends at byte 1,572,987, but"},
+      {npy_bytes_of("<f4", "(64, 1000000000, 2)", ""), apply, "standard input ends at byte 128"},
+      {npy_bytes_of("<f4", "(1000, 1000000)", ""), apply + " --axes 0",
        "standard input is a pipe whose rows are not contiguous: 1,000,000,000 elements would"},
-      {npy_bytes_of("<f4", "(576460752303423488,)", ""), "", "bytes of memory cannot be allocated"}};
-  for (const auto& [bytes, options, error] : cases) {
+      {npy_bytes_of("<f4", "(576460752303423488,)", ""), apply, "bytes of memory cannot be allocated"}};
+  for (const auto& [bytes, line, error] : cases) {
     // Sanitizers report a lack of memory themselves.
     if (kSanitizersCost != 1 && std::string_view(error).starts_with("bytes of memory")) continue;
-    refused("apply - -o y.npy" + std::string(options), error, {.input = bytes});
+    refused(line, error, {.input = bytes});
   }
 }
 

@@ -1,7 +1,6 @@
 // `evenorm apply` with signals at any moment, with interrupted system calls, and with several runs on one target.
 // Each output is complete: the old one or the new one. Also with each allocation failing in turn.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -17,10 +16,8 @@
 #include <thread>
 
 #include "cli/commands.hpp"
-#include "contracts/inputs.hpp"
-#include "support/child.hpp"
+#include "support/cli.hpp"
 #include "support/memory.hpp"
-#include "support/program.hpp"
 
 namespace evenorm::testing {
 namespace {
@@ -31,7 +28,9 @@ constexpr std::size_t kCols = 1024, kRows = 2048;
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-class CliStress : public ::testing::Test {
+const std::string kLine = "apply x.npy -o y.npy --mean mean.npy --threads 2";
+
+class CliStress : public InFolder {
  protected:
   CliStress() {
     write_input("x.npy", 7);
@@ -39,41 +38,27 @@ class CliStress : public ::testing::Test {
   }
 
   void write_input(const char* name, std::size_t period) const {
-    std::vector<float> x(kRows * kCols);
+    Floats x(kRows * kCols);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % period);
-    write_f32(folder / name, "(2048, 1024)", x);
+    write(name, "(2048, 1024)", x);
   }
   void write_old() const {
-    write_file(folder / "y.npy", "old");
-    write_file(folder / "mean.npy", "old");
+    for (const char* name : {"y.npy", "mean.npy"}) write(name, "old");
   }
-  std::vector<std::string> arguments() const {
-    return {"apply", folder / "x.npy", "-o", folder / "y.npy", "--mean", folder / "mean.npy", "--threads", "2"};
-  }
-  std::string result_of(const char* name) const {
-    EXPECT_EQ(run_evenorm({"apply", folder / name, "-o", folder / "result"}).status, 0);
-    std::string result = read_file(folder / "result");
+  std::string result_of(const std::string& name) const {
+    done("apply " + name + " -o result");
+    std::string result = read("result");
     fs::remove(folder / "result");
     return result;
   }
-  // The least time of some runs. The first may be slow, and its time would delay signals until others are over.
-  double seconds_of_a_quick_run() const {
-    double least = kCols;
-    for (int i = 0; i < 4; ++i) {
-      const ProgramRun run = run_evenorm(arguments());
-      EXPECT_EQ(run.status, 0) << run.err;
-      least = std::min(least, run.seconds);
-    }
-    return least;
-  }
-
-  TemporaryFolder folder;
 };
 
 TEST_F(CliStress, SignalsAtAnyMomentLeaveWholeOutputs) {
-  const double seconds = seconds_of_a_quick_run();
-  const std::string y = read_file(folder / "y.npy"), mean = read_file(folder / "mean.npy");
-  for (const char* name : {"out", "err"}) write_file(folder / name, "");  // they exist, however early a signal arrives
+  // The first run may be slow, and its time would delay signals until others are over.
+  double seconds = kCols;
+  for (int i = 0; i < 4; ++i) seconds = std::min(seconds, run_line(kLine).seconds);
+  const std::string y = read("y.npy"), mean = read("mean.npy");
+  for (const char* name : {"out", "err"}) write(name, "");  // they exist, however early a signal arrives
   const auto names = folder.names();
   contracts::Random random(1);
   int interrupted = 0;
@@ -85,10 +70,10 @@ TEST_F(CliStress, SignalsAtAnyMomentLeaveWholeOutputs) {
       sleep_for(random.uniform() * seconds);
       kill(child, signal);
     };
-    const ProgramRun run = run_evenorm(arguments(), setting);
+    const ProgramRun run = run_line(kLine, setting);
     EXPECT_TRUE(run.signal == signal || run.status == 0) << run.signal << ", " << run.status;
-    EXPECT_EQ(read_file(folder / "err"), "");
-    const std::string y_now = read_file(folder / "y.npy"), mean_now = read_file(folder / "mean.npy");
+    EXPECT_EQ(read("err"), "");
+    const std::string y_now = read("y.npy"), mean_now = read("mean.npy");
     EXPECT_TRUE(y_now == "old" || y_now == y) << strsignal(signal);
     EXPECT_TRUE(mean_now == "old" || mean_now == mean) << strsignal(signal);
     EXPECT_TRUE(run.status != 0 || y_now == y);
@@ -106,53 +91,22 @@ TEST_F(CliStress, SignalsAtAnyMomentLeaveWholeOutputs) {
 
 std::atomic<int> alarms{0};
 
-// Runs the program's own loops in a child. A timer interrupts its reads and writes, its input pipe fills slowly, and
-// its output pipe is emptied slowly.
-int apply_under_alarms(int in, int out) {
-  struct sigaction action {};
-  action.sa_handler = [](int) { ++alarms; };  // without SA_RESTART
-  sigaction(SIGALRM, &action, nullptr);
-  dup2(in, STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
-  const itimerval every{{0, 1000}, {0, 1000}};
-  setitimer(ITIMER_REAL, &every, nullptr);
-  const int status = cli::run(std::vector<std::string>{"apply", "-", "-o", "-"});
-  return status != 0 ? status : alarms < 20 ? 100 : 0;
-}
-
+// Runs the program's own loops in the child, without exec. A timer interrupts their reads and writes, which often wait
+// for the small pipes.
 TEST_F(CliStress, RetriesInterruptedSystemCalls) {
-  const std::string x = read_file(folder / "x.npy"), expected = result_of("x.npy");
-  int in[2], out[2];
-  ASSERT_EQ(pipe2(in, O_CLOEXEC), 0);
-  ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
-  std::string got;
-  std::thread writer([&] {
-    for (std::size_t at = 0; at < x.size();) {
-      const ssize_t put = write(in[1], x.data() + at, std::min(x.size() - at, x.size() / 20));
-      if (put < 0) break;
-      at += static_cast<std::size_t>(put);
-      sleep_for(0.01);  // in total ten times as long as the requested alarms need
-    }
-    close(in[1]);
-  });
-  std::thread reader([&] {
-    std::string bytes(expected.size() / 20, '\0');
-    for (ssize_t n = 0; (n = read(out[0], bytes.data(), bytes.size())) > 0; sleep_for(0.0005)) {
-      got.append(bytes, 0, static_cast<std::size_t>(n));
-    }
-  });
-  const std::string outcome = outcome_of_child([&] {
-    close(in[1]);
-    close(out[0]);
-    return apply_under_alarms(in[0], out[1]);
-  });
-  close(in[0]);
-  close(out[1]);
-  writer.join();
-  reader.join();
-  close(out[0]);
-  EXPECT_EQ(outcome, "");
-  EXPECT_TRUE(got == expected);
+  const std::string expected = result_of("x.npy");
+  ProgramSetting setting{.input = read("x.npy"), .out_piped = true};
+  setting.before_exec = [] {
+    struct sigaction action {};
+    action.sa_handler = [](int) { ++alarms; };  // without SA_RESTART
+    sigaction(SIGALRM, &action, nullptr);
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO}) fcntl(stream, F_SETPIPE_SZ, 4096);
+    const itimerval every{{0, 100}, {0, 100}};
+    setitimer(ITIMER_REAL, &every, nullptr);
+    const int status = cli::run(Words{"apply", "-", "-o", "-"});
+    _exit(status != 0 ? status : alarms < 20 ? 100 : 0);
+  };
+  EXPECT_TRUE(output_of({}, setting) == expected);
 }
 
 TEST_F(CliStress, SeveralRunsWithOneTargetWriteWholeFiles) {
@@ -164,12 +118,12 @@ TEST_F(CliStress, SeveralRunsWithOneTargetWriteWholeFiles) {
   std::atomic<int> torn{0}, looks{0};
   std::thread looking([&] {
     for (; !stop; ++looks) {
-      const std::string seen = read_file(folder / "y.npy");
+      const std::string seen = read("y.npy");
       torn += seen == "old" || seen == first || seen == second ? 0 : 1;
     }
   });
-  const auto apply_often = [&](const char* name) {
-    for (int i = 0; i < 8; ++i) EXPECT_EQ(run_evenorm({"apply", folder / name, "-o", folder / "y.npy"}).status, 0);
+  const auto apply_often = [&](const std::string& name) {
+    for (int i = 0; i < 8; ++i) done("apply " + name + " -o y.npy");
   };
   std::thread other([&] { apply_often("other.npy"); });
   apply_often("x.npy");
@@ -192,16 +146,16 @@ bool says_that_memory_is_out(const std::string& error) {
   return error == "evenorm: out of memory\n" || error.ends_with(" bytes of memory cannot be allocated\n");
 }
 
-class CliStress_Memory : public ::testing::Test {
+class CliStress_Memory : public InFolder {
  protected:
   CliStress_Memory() {
-    write_f32(folder / "x.npy", "(3, 4)", {0, 1, 4, 2, 2, 4, 1, 0, 1, 4, 2, 2});
-    write_f32(folder / "w.npy", "(4,)", {1, 2, 3, 4});
+    write("x.npy", "(3, 4)", {0, 1, 4, 2, 2, 4, 1, 0, 1, 4, 2, 2});
+    write("w.npy", "(4,)", {1, 2, 3, 4});
     write_old();
   }
 
   void write_old() const {
-    for (const char* name : kOutputs) write_file(folder / name, "old");
+    for (const char* name : kOutputs) write(name, "old");
   }
   std::array<std::string, 3> outputs() const {
     return {read_file(folder / kOutputs[0]), read_file(folder / kOutputs[1]), read_file(folder / kOutputs[2])};
@@ -278,7 +232,6 @@ class CliStress_Memory : public ::testing::Test {
   }
 
   static constexpr const char* kOutputs[] = {"y.npy", "mean.npy", "rstd.npy"};
-  TemporaryFolder folder;
   int survived = 0;
 };
 

@@ -64,6 +64,24 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
+// Prepares the child for the program: its streams, folder, limits and signals.
+void become_program(const ProgramSetting& setting, int in, int piped, const std::string& out, const std::string& err) {
+  // Programs started in the background or under nohup ignore some signals, and so would their children.
+  for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+  alarm(kMostSeconds);
+  if (!setting.in_path.empty()) redirect(STDIN_FILENO, setting.in_path);
+  if (setting.input) dup2(in, STDIN_FILENO);
+  if (setting.out_piped) dup2(piped, STDOUT_FILENO);
+  if (!setting.out_piped) redirect(STDOUT_FILENO, out);
+  redirect(STDERR_FILENO, err);
+  if (!setting.folder.empty() && chdir(setting.folder.c_str()) != 0) _exit(126);
+  if (setting.memory != 0 && kSanitizersCost == 1) {
+    const rlimit limit{setting.memory, setting.memory};
+    setrlimit(RLIMIT_DATA, &limit);
+  }
+  if (setting.before_exec) setting.before_exec();
+}
+
 }  // namespace
 
 TemporaryFolder::TemporaryFolder() {
@@ -189,20 +207,7 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
   const auto start = std::chrono::steady_clock::now();
   const pid_t child = fork();
   if (child == 0) {
-    // Programs started in the background or under nohup ignore some signals, and so would their children.
-    for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
-    alarm(kMostSeconds);
-    if (!setting.in_path.empty()) redirect(STDIN_FILENO, setting.in_path);
-    if (setting.input) dup2(in[0], STDIN_FILENO);
-    if (setting.out_piped) dup2(piped[1], STDOUT_FILENO);
-    if (!setting.out_piped) redirect(STDOUT_FILENO, out);
-    redirect(STDERR_FILENO, err);
-    if (!setting.folder.empty() && chdir(setting.folder.c_str()) != 0) _exit(126);
-    if (setting.memory != 0 && kSanitizersCost == 1) {
-      const rlimit limit{setting.memory, setting.memory};
-      setrlimit(RLIMIT_DATA, &limit);
-    }
-    if (setting.before_exec) setting.before_exec();
+    become_program(setting, in[0], piped[1], out, err);
     execve(argv[0], argv.data(), envp.data());
     _exit(127);
   }
@@ -219,7 +224,6 @@ ProgramRun run_evenorm(const Words& arguments, const ProgramSetting& setting) {
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (WIFEXITED(status)) run.status = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) run.signal = WTERMSIG(status);
-  run.max_rss_kib = usage.ru_maxrss;
   for (const timeval& t : {usage.ru_utime, usage.ru_stime}) {
     run.cpu_seconds += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   }

@@ -78,7 +78,6 @@ struct ProgramRun {
   int status = -1;  // exit status; -1 if a signal ended it
   int signal = 0;
   std::string out, err;
-  long max_rss_kib = 0;
   double seconds = 0, cpu_seconds = 0;  // cpu_seconds does not depend on other programs
 
   bool one_line() const;  // true if err is one line that begins with "evenorm: "
@@ -88,8 +87,8 @@ struct ProgramSetting {
   std::vector<std::string> environment{};      // "NAME=value", added to this process's environment
   std::function<void()> before_exec{};         // runs in the child; only what is safe after fork
   std::function<void(pid_t)> while_running{};  // runs in the parent
-  // The bytes that the program may allocate, 0 for no limit. (max_rss_kib counts the test program too, from before
-  // exec.) With sanitizers there is no limit, because they reserve far more than they use.
+  // The bytes that the program may allocate, 0 for no limit. With sanitizers there is no limit, because they reserve
+  // far more than they use.
   std::size_t memory = 0;
   std::string in_path{};               // standard input comes from this file
   std::optional<std::string> input{};  // standard input is a pipe in which these bytes arrive, in two parts
@@ -97,7 +96,7 @@ struct ProgramSetting {
   std::string err_path{};              // standard error goes to this file, not into ProgramRun::err
   std::string program{};               // empty: build/evenorm
   bool out_piped = false;              // standard output is a pipe
-  std::string folder{};                // empty: runs in this process\'s folder
+  std::string folder{};                // empty: runs in this process's folder
 };
 
 // Runs build/evenorm, or the program that the setting names.
