@@ -105,14 +105,9 @@ TEST(CliExplainGrad, FiniteDifferencesAgree) {
     const double slope = (trial["above"].get<double>() - trial["below"].get<double>()) / (2 * step_size);
     EXPECT_NEAR(slope / dx, 1, 1e-6) << arguments[0];
     EXPECT_GE(gradient["wrong"].size(), 1U);
-    for (const json& wrong : gradient["wrong"]) {
-      EXPECT_NE(wrong["dx"], step(gradient, "dx")["exact"]) << wrong["name"];
-    }
+    for (const json& wrong : gradient["wrong"]) EXPECT_NE(wrong["dx"], step(gradient, "dx")["exact"]) << wrong["name"];
   }
-}
-
-// L can be computed again from the printed x.
-TEST(CliExplainGrad, FiniteDifferencesReportTheStoredX) {
+  // L can be computed again from the printed x, as it is stored.
   EXPECT_EQ(gradient_of({"1.3 0 0", "--grad", "1 0 0"})["trial"]["x"], 1.3);
   EXPECT_EQ(gradient_of({"1.3 0 0", "--grad", "1 0 0", "--dtype", "bf16"})["trial"]["x"], 1.296875);
 }

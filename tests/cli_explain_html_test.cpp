@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using CliExplainHtml = ExplainedPage;
+using CliExplainPictures = ExplainedPage;
 
 std::size_t count_of(const std::string& text, const std::string& part) {
   std::size_t count = 0;
@@ -103,6 +104,7 @@ TEST_F(CliExplainHtml, IsSmallAndHasAsManyRowsAsItCanHold) {
   }
 }
 
+// CliFiles and CliStreams write pages that replace files or fail.
 TEST_F(CliExplainHtml, RejectsWrongUse) {
   const std::string page = folder / "page.html", long_rows = npy("long.npy", "(2, 131073)", 2 * 131073);
   const std::string x = npy("x.npy", "(1025, 128)", 1025 * 128), wide = npy("wide.npy", "(200, 1024)", 200 * 1024);
@@ -125,18 +127,6 @@ TEST_F(CliExplainHtml, RejectsWrongUse) {
   };
   for (const auto& [arguments, message] : cases) expect_refused(folder, Words{"explain"} + arguments, message);
 }
-
-// CliFiles and CliStreams write pages that fail.
-TEST_F(CliExplainHtml, ReplacesAFileAndKeepsItsPermissions) {
-  const std::string path = folder / "page.html";
-  write_file(path, "the old page");
-  fs::permissions(path, fs::perms(0640));
-  EXPECT_THAT(write_page({"4 2 8"}), HasSubstr("<!DOCTYPE html>"));
-  EXPECT_EQ(fs::status(path).permissions(), fs::perms(0640));
-  EXPECT_EQ(folder.names(), Words{"page.html"});
-}
-
-using CliExplainPictures = ExplainedPage;
 
 // --- the colour map ------------------------------------------------------------------------------------------------
 

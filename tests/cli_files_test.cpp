@@ -137,13 +137,19 @@ TEST_F(CliFiles, LinksAreFollowed) {
 TEST_F(CliFiles, KeepsPermissionsForAnyUmask) {
   ProgramSetting strict;
   strict.before_exec = [] { umask(077); };
-  for (const auto permissions : {fs::perms(0666), fs::perms(0640)}) {
-    fs::permissions(folder / "y.npy", permissions);
-    done("apply x.npy -o y.npy", strict);
-    EXPECT_EQ(fs::status(folder / "y.npy").permissions(), permissions);
+  for (const std::string line : {"apply x.npy -o ", "explain 4,2,8 --html "}) {
+    for (const auto permissions : {fs::perms(0666), fs::perms(0640)}) {
+      write("y.npy", "old");
+      fs::permissions(folder / "y.npy", permissions);
+      (void)output(line + "y.npy", strict);
+      EXPECT_EQ(fs::status(folder / "y.npy").permissions(), permissions);
+      EXPECT_NE(read("y.npy"), "old");
+    }
+    (void)output(line + "new", strict);
+    EXPECT_EQ(fs::status(folder / "new").permissions(), fs::perms(0600));
+    fs::remove(folder / "new");
   }
-  done("apply x.npy -o new.npy", strict);
-  EXPECT_EQ(fs::status(folder / "new.npy").permissions(), fs::perms(0600));
+  EXPECT_EQ(folder.names(), (Words{"x.npy", "y.npy"}));
 }
 
 // --- outputs that replace files: all or none, keeping owner and permissions ----------------------------------------

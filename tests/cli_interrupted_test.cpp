@@ -187,8 +187,8 @@ TEST_F(CliInterrupted, ClearsTheProgressLineAfterASignalAndAfterAnError) {
     EXPECT_TRUE(signal == 0 ? run.status == 2 : run.signal == signal) << run.status << ' ' << run.signal;
     const std::string shown = terminal.shown();
     EXPECT_THAT(shown, HasSubstr(" %  "));
-    if (signal != 0) EXPECT_THAT(shown, EndsWith("\r\x1b[K"));
-    if (signal == 0) EXPECT_THAT(shown, HasSubstr("\r\x1b[Kevenorm: standard input ends at byte 50,331,776"));
+    EXPECT_TRUE(signal == 0 || shown.ends_with("\r\x1b[K")) << shown;
+    EXPECT_THAT(shown, HasSubstr(signal != 0 ? "\r\x1b[K" : "\r\x1b[Kevenorm: standard input ends at byte 50,331,776"));
   }
   EXPECT_EQ(folder.state(), before);
 }
