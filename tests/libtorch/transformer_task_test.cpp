@@ -45,25 +45,19 @@ TEST(Transformer_Task, SumsAreReadAndWrittenByColumns) {
   EXPECT_EQ(answer_tokens(question), (std::vector<std::int64_t>{1, 1, 3, 1, 5, 0, transformer::kEnd}));
 }
 
-TEST(Transformer_Task, SumsEqualThoseOfIntegers) {
-  Random random(1);
-  for (int i = 0; i < 2000; ++i) {
-    const Question question = random_question(random, Part::training, Kind::add);
-    const auto length = static_cast<std::size_t>(question.length());
-    const long sum = std::stol(question.digits.substr(0, length)) + std::stol(question.digits.substr(length));
-    ASSERT_EQ(std::stol(answer_of(question)), sum) << written(question);
-  }
-}
-
-TEST(Transformer_Task, ParsesWhatItWrites) {
+TEST(Transformer_Task, ParsesWhatItWritesAndAddsAsIntegersDo) {
   Random random(2);
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 3000; ++i) {
     const Question question = random_of_any_kind(random, Part::training);
     const Question again = transformer::parse_question(written(question));
     EXPECT_EQ(again.kind, question.kind);
     EXPECT_EQ(again.digits, question.digits);
     EXPECT_LE(question_tokens(question).size(), 2U * transformer::kLongest + 2);
     EXPECT_LE(answer_tokens(question).size(), std::size_t{transformer::kLongestAnswer});
+    if (question.kind != Kind::add) continue;
+    const auto length = static_cast<std::size_t>(question.length());
+    const long sum = std::stol(question.digits.substr(0, length)) + std::stol(question.digits.substr(length));
+    EXPECT_EQ(std::stol(answer_of(question)), sum) << written(question);
   }
 }
 
@@ -94,12 +88,7 @@ TEST(Transformer_Task, HeldOutStringsAreNeverTrainedOn) {
   EXPECT_NEAR(held, 1000, 150);
 }
 
-TEST(Transformer_Task, QuestionsAreTheSameForTheSameSeed) {
-  Random first(4), second(4), other(5);
-  const Question question = random_question(first, Part::training, Kind::sort);
-  EXPECT_EQ(random_question(second, Part::training, Kind::sort).digits, question.digits);
-  EXPECT_EQ(Random(0).next(), 0xE220A8397B1DCDAFU);  // splitmix64's first number from 0
-}
+TEST(Transformer_Task, RandomNumbersAreSplitmix64s) { EXPECT_EQ(Random(0).next(), 0xE220A8397B1DCDAFU); }
 
 TEST(Transformer_Task, RejectsBadQuestionsByName) {
   EXPECT_EQ(error_of("double 12"), "'double' is not reverse, sort or add");

@@ -1,14 +1,11 @@
 // Training the Transformer of learn/transformer/: the loss falls, and training resumed from a checkpoint gives the same
 // bits.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -17,11 +14,15 @@
 #include <vector>
 
 #include "support.hpp"
+#include "support/program.hpp"
 #include "training.hpp"
 
+namespace evenorm::testing {
 namespace {
 
-namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using transformer::Settings;
 using transformer::Trainer;
 
@@ -35,35 +36,12 @@ Settings small(bool pre_norm = true) {
   return settings;
 }
 
-// A folder that is removed after the test.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "evenorm-transformer-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] fs::path file(const char* name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
 bool same_parameters(Trainer& a, Trainer& b) {
-  const auto first = a.model()->parameters(), second = b.model()->parameters();
-  bool same = first.size() == second.size();
-  for (std::size_t at = 0; same && at < first.size(); ++at) same = testing_torch::same_bits(first[at], second[at]);
-  return same;
+  return std::ranges::equal(a.model()->parameters(), b.model()->parameters(), testing_torch::same_bits);
 }
 
 // Uses one thread, as the program does by default.
-class Transformer_Training : public testing::Test {
+class Transformer_Training : public ::testing::Test {
  protected:
   Transformer_Training() { at::set_num_threads(1); }
   ~Transformer_Training() override { at::set_num_threads(threads_); }
@@ -87,18 +65,18 @@ TEST_F(Transformer_Training, TheLossFalls) {
 }
 
 TEST_F(Transformer_Training, ResumesFromACheckpointWithTheSameBits) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Trainer whole(small());
   const double expected = mean_loss_of(whole, 12);
   Trainer first(small());
   for (int step = 0; step < 5; ++step) first.step();
-  first.save(folder.file("half.pt"));
-  Trainer second = Trainer::load(folder.file("half.pt"));
+  first.save(folder / "half.pt");
+  Trainer second = Trainer::load(folder / "half.pt");
   EXPECT_EQ(second.done(), 5);
   EXPECT_EQ(mean_loss_of(second, 7), expected);
   EXPECT_TRUE(same_parameters(whole, second));
   EXPECT_EQ(whole.accuracy(transformer::Part::held_length, 50), second.accuracy(transformer::Part::held_length, 50));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.file("")), {}), 1);  // no file other than the checkpoint
+  EXPECT_EQ(folder.names(), Words{"half.pt"});
 }
 
 TEST_F(Transformer_Training, AccuracyCountsWholeAnswers) {
@@ -120,22 +98,22 @@ TEST_F(Transformer_Training, AccuracyCountsWholeAnswers) {
 TEST_F(Transformer_Training, StopsIfTheLossIsNan) {
   Trainer trainer(small());
   trainer.step();
-  const torch::NoGradGuard no_grad;
+  const ::torch::NoGradGuard no_grad;
   const at::Tensor first = trainer.model()->parameters()[0];
   first.fill_(std::numeric_limits<float>::quiet_NaN());
-  const torch::AutoGradMode grad(true);
+  const ::torch::AutoGradMode grad(true);
   EXPECT_THROW(trainer.step(), transformer::Diverged);
   EXPECT_EQ(trainer.done(), 1);
 }
 
 TEST_F(Transformer_Training, RejectsFilesThatAreNotCheckpoints) {
-  const Folder folder;
-  std::ofstream(folder.file("text")) << "text";
-  std::ofstream(folder.file("empty"));
-  torch::save(torch::ones(3), folder.file("tensor").string());
+  const TemporaryFolder folder;
+  write_file(folder / "text", "text");
+  write_file(folder / "empty", "");
+  ::torch::save(::torch::ones(3), folder / "tensor");
   for (const char* name : {"text", "empty", "tensor", "absent"}) {
     try {
-      Trainer::load(folder.file(name));
+      Trainer::load(folder / name);
       ADD_FAILURE() << name;
     } catch (const transformer::BadCheckpoint& error) {
       EXPECT_NE(std::string(error.what()).find(std::string(name) + " is not a checkpoint"), std::string::npos)
@@ -146,20 +124,8 @@ TEST_F(Transformer_Training, RejectsFilesThatAreNotCheckpoints) {
 
 // --- the program ---------------------------------------------------------------------------------------------------
 
-struct Ended {
-  int status;  // the shell's: 128 + signal if a signal ended it
-  std::string output;
-};
-
-Ended run(const std::string& words) {
-  FILE* const pipe = popen((std::string(EVENORM_TRANSFORMER " ") + words + " 2>&1").c_str(), "r");
-  std::string output;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
-  const int status = pclose(pipe);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), output};
-}
-
-const std::string kSmall = "train --steps 40 --batch 16 --width 16 --layers 1 --every 10 --checkpoint ";
+const Words kSmall = {"train", "--steps",  "40", "--batch", "16", "--width",
+                      "16",    "--layers", "1",  "--every", "10", "--checkpoint"};
 
 // The last line of a training run's output, without the seconds.
 std::string last_report(const std::string& output) {
@@ -171,86 +137,74 @@ std::string last_report(const std::string& output) {
   return step + " " + loss + shares;
 }
 
-// Starts the program, and sends it a signal once it has written `lines` lines.
-void run_until(const std::string& words, int lines, int signal) {
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    close(ends[0]);
-    execl("/bin/sh", "sh", "-c", (std::string("exec " EVENORM_TRANSFORMER " ") + words + " 2>/dev/null").c_str(),
-          nullptr);
-    _exit(127);
-  }
-  close(ends[1]);
-  for (char c = 0; lines > 0 && read(ends[0], &c, 1) == 1;) lines -= c == '\n' ? 1 : 0;
-  kill(child, signal);
-  int status = 0;
-  waitpid(child, &status, 0);
-  close(ends[0]);
-  if (signal == SIGKILL) {
-    EXPECT_TRUE(WIFSIGNALED(status));
-  } else {
-    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 130);
-  }
+// Sends the program a signal once it has written its heading (three lines) and two reports.
+ProgramRun interrupted(const Words& words, const std::string& out_path, int signal) {
+  write_file(out_path, "");
+  ProgramSetting setting;
+  setting.out_path = out_path;
+  setting.while_running = [&](pid_t program) {
+    wait_until([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // PyTorch takes long to load
+      return std::ranges::count(read_file(out_path), '\n') >= 5;
+    });
+    kill(program, signal);
+  };
+  return run_evenorm(words, setting);
 }
 
 TEST(Transformer_Program, AKilledRunResumesWithTheSameNumbers) {
-  const Folder folder;
-  const Ended whole = run(kSmall + folder.file("whole.pt").string());
-  ASSERT_EQ(whole.status, 0) << whole.output;
+  const TemporaryFolder folder;
+  const ProgramRun whole = run_evenorm(kSmall + Words{folder / "whole.pt"});
+  ASSERT_EQ(whole.status, 0) << whole.err;
   for (const int signal : {SIGKILL, SIGINT}) {
-    const std::string file = folder.file(signal == SIGKILL ? "killed.pt" : "interrupted.pt").string();
-    run_until(kSmall + file, 5, signal);  // three heading lines and two reports
-    const Ended rest = run("train --every 10 --resume --checkpoint " + file);
-    ASSERT_EQ(rest.status, 0) << rest.output;
-    EXPECT_EQ(last_report(rest.output), last_report(whole.output));
-    Trainer resumed = Trainer::load(file), uninterrupted = Trainer::load(folder.file("whole.pt"));
+    const std::string file = folder / (signal == SIGKILL ? "killed.pt" : "interrupted.pt");
+    const ProgramRun begun = interrupted(kSmall + Words{file}, folder / "out", signal);
+    EXPECT_EQ(signal == SIGKILL ? begun.signal : begun.status, signal == SIGKILL ? SIGKILL : 130);
+    const ProgramRun rest = run_evenorm({"train", "--every", "10", "--resume", "--checkpoint", file});
+    ASSERT_EQ(rest.status, 0) << rest.err;
+    EXPECT_EQ(last_report(rest.out), last_report(whole.out));
+    Trainer resumed = Trainer::load(file), uninterrupted = Trainer::load(folder / "whole.pt");
     EXPECT_TRUE(same_parameters(resumed, uninterrupted));
   }
-  const Ended done = run("train --resume --checkpoint " + folder.file("whole.pt").string());
-  ASSERT_EQ(done.status, 0) << done.output;
-  EXPECT_EQ(last_report(done.output).rfind("40 - ", 0), 0U) << "nothing was left to do\n" << done.output;
+  const ProgramRun done = run_evenorm({"train", "--resume", "--checkpoint", folder / "whole.pt"});
+  ASSERT_EQ(done.status, 0) << done.err;
+  EXPECT_TRUE(last_report(done.out).starts_with("40 - ")) << "nothing was left to do\n" << done.out;
 }
 
 TEST(Transformer_Program, AnswersQuestions) {
-  const Folder folder;
-  const std::string file = folder.file("a.pt").string();
-  ASSERT_EQ(run(kSmall + file).status, 0);
-  const Ended answered = run("answer --checkpoint " + file + " 'reverse 12' 'add 1+22'");
+  const TemporaryFolder folder;
+  const std::string file = folder / "a.pt";
+  ASSERT_EQ(run_evenorm(kSmall + Words{file}).status, 0);
+  const ProgramRun answered = run_evenorm({"answer", "--checkpoint", file, "reverse 12", "add 1+22"});
   EXPECT_EQ(answered.status, 1) << "forty steps are too few";
-  EXPECT_EQ(answered.output.rfind("reverse 12 = ", 0), 0U) << answered.output;
-  EXPECT_NE(answered.output.find("(wrong: 21)"), std::string::npos) << answered.output;
-  EXPECT_NE(answered.output.find("add 01+22 = "), std::string::npos) << answered.output;
+  EXPECT_THAT(answered.out, AllOf(StartsWith("reverse 12 = "), HasSubstr("(wrong: 21)"), HasSubstr("add 01+22 = ")));
 }
 
 TEST(Transformer_Program, ReportsWrongUse) {
-  const Folder folder;
-  const std::string file = folder.file("b.pt").string();
-  std::ofstream(file) << "precious";
-  const auto expect = [](const std::string& words, int status, const std::string& part) {
-    const Ended ended = run(words);
-    EXPECT_EQ(ended.status, status) << words << '\n' << ended.output;
-    EXPECT_NE(ended.output.find(part), std::string::npos) << words << '\n' << ended.output;
+  const TemporaryFolder folder;
+  const std::string file = folder / "b.pt";
+  write_file(file, "precious");
+  const auto expect = [](const Words& words, int status, const std::string& part) {
+    const ProgramRun run = run_evenorm(words);
+    EXPECT_EQ(run.status, status) << part;
+    EXPECT_THAT(run.out + run.err, HasSubstr(part));
   };
-  expect("", 2, "subcommand is required");
-  expect("train --norm both", 2, "--norm");
-  expect("train --steps 0", 2, "--steps");
-  expect("train --width 20", 2, "width is 20, but should be even and a multiple of the 8 heads");
-  expect("train --resume", 2, "--checkpoint");
-  expect("train --resume --steps 9 --checkpoint " + file, 2, "--steps excludes --resume");
-  expect("train --steps 2 --batch 4 --width 16 --checkpoint ''", 2, "is empty");
-  expect("train --checkpoint " + file, 2, "exists; --resume");
-  expect("train --resume --checkpoint " + file, 2, "is not a checkpoint");
-  expect("train --checkpoint " + folder.file("no/folder.pt").string(), 2,
+  const Words tiny = {"train", "--steps", "4", "--batch", "4", "--width", "16"};
+  expect({}, 2, "subcommand is required");
+  expect({"train", "--norm", "both"}, 2, "--norm");
+  expect({"train", "--steps", "0"}, 2, "--steps");
+  expect({"train", "--width", "20"}, 2, "width is 20, but should be even and a multiple of the 8 heads");
+  expect({"train", "--resume"}, 2, "--checkpoint");
+  expect({"train", "--resume", "--steps", "9", "--checkpoint", file}, 2, "--steps excludes --resume");
+  expect(tiny + Words{"--checkpoint", ""}, 2, "is empty");
+  expect({"train", "--checkpoint", file}, 2, "exists; --resume");
+  expect({"train", "--resume", "--checkpoint", file}, 2, "is not a checkpoint");
+  expect({"train", "--checkpoint", folder / "no/folder.pt"}, 2,
          "no/folder.pt cannot be written: No such file or directory");
-  expect("answer --checkpoint " + file + " 'reverse 1x'", 2, "reverse needs digits");
-  expect("train --steps 4 --batch 4 --width 16 --expect 0.99", 1, "should be");
-  std::ifstream kept(file);
-  std::string text;
-  kept >> text;
-  EXPECT_EQ(text, "precious");
+  expect({"answer", "--checkpoint", file, "reverse 1x"}, 2, "reverse needs digits");
+  expect(tiny + Words{"--expect", "0.99"}, 1, "should be");
+  EXPECT_EQ(read_file(file), "precious");
 }
 
 }  // namespace
+}  // namespace evenorm::testing
