@@ -8,16 +8,12 @@
 
 #include "problem/printable.hpp"
 #include "sharded/exported_steps.hpp"
-#include "support/gradient_rows.hpp"
 #include "support/processes.hpp"
 #include "support/refusal.hpp"
 
 namespace evenorm::testing {
 namespace {
 
-using contracts::Array;
-using contracts::BackwardInputs;
-using contracts::BackwardOperation;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -38,18 +34,13 @@ void put(std::span<std::byte> message, std::size_t at, T value) {
 // One process's columns of some rows.
 struct Own {
   explicit Own(DType type, Kind kind = Kind::layer, std::size_t cols = 8)
-      : op(contracts::same_type_backward(kind, type, cols)) {
-    const BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 3);
-    const Array bias = op.forward.bias ? contracts::make_bias(*op.forward.bias, cols) : Array();
-    shard = std::make_unique<Shard>(op, inputs, bias, 0, cols);
-  }
+      : shard(example(contracts::same_type_backward(kind, type, cols), {"normal"}, {"normal"}, 3), 0, cols) {}
   bool is_untouched() const {
     const auto is_zero = [](std::byte b) { return b == std::byte{}; };
-    return std::ranges::all_of(shard->y.bytes(), is_zero) && std::ranges::all_of(shard->dx.bytes(), is_zero);
+    return std::ranges::all_of(shard.y.bytes(), is_zero) && std::ranges::all_of(shard.dx.bytes(), is_zero);
   }
 
-  BackwardOperation op;
-  std::unique_ptr<Shard> shard;
+  Shard shard;
 };
 
 // The error of a process that makes a norm, if process 2 of 3 has sent something else.
@@ -57,7 +48,7 @@ std::string told_at_making(const Own& own, const std::function<void(std::span<st
   Echo echo{0, 3, [&](std::size_t, std::size_t process, std::span<std::byte> message) {
               if (process == 2) spoil(message);
             }};
-  return error_of([&] { const ShardedNorm norm(own.shard->forward, echo.communicator()); });
+  return error_of([&] { const ShardedNorm norm(own.shard.forward, echo.communicator()); });
 }
 
 TEST(ShardedMessages_Agreement, IsRefusedIfAnyByteDiffers) {
@@ -112,41 +103,39 @@ TEST(ShardedMessages_Agreement, ATextIsOneLine) {
   EXPECT_EQ(text, "process 2 has failed: ???" + std::string(189, 'x'));
 }
 
-// The error of a process in a pass, if process 1 of 2 has sent another number.
-std::string told_in_a_pass(Own& own, bool back, std::size_t number, double value) {
+// The error of a process in a pass of f64, if process 1 of 2 has sent another number.
+std::string told_in_a_pass(bool back, std::size_t number, double value) {
+  Own own(DType::f64), first(DType::f64);
   Echo echo{0, 2, [&](std::size_t gather, std::size_t process, std::span<std::byte> message) {
               if (gather == (back ? 2 : 1) && process == 1) put(message, kNumbers + number * sizeof value, value);
             }};
-  ShardedNorm norm(own.shard->forward, echo.communicator());
+  ShardedNorm norm(own.shard.forward, echo.communicator());
   std::vector<Moments> moments(norm.rows());
-  if (back) norm.run(own.shard->forward, moments);
-  own = Own(own.op.forward.x, own.op.forward.kind);
+  if (back) norm.run(first.shard.forward, moments);
   const std::string text =
-      error_of([&] { back ? norm.run(own.shard->backward, moments) : norm.run(own.shard->forward, moments); });
+      error_of([&] { back ? norm.run(own.shard.backward, moments) : norm.run(own.shard.forward, moments); });
   EXPECT_TRUE(text == "no error" || own.is_untouched()) << "written before all checks";
   return text;
 }
 
 TEST(ShardedMessages_Pass, RejectsImpossibleForwardNumbers) {
-  Own wide(DType::f64);
   constexpr std::size_t kMean = 0, kMeanLow = 1, kSquares = 2, kOfRow = 3;
   const auto expect = [&](std::size_t number, double value, const std::string& what) {
-    EXPECT_EQ(told_in_a_pass(wide, false, number, value),
+    EXPECT_EQ(told_in_a_pass(false, number, value),
               what.empty() ? "no error" : "process 1 has sent a message whose " + what);
   };
   expect(kSquares, -1, "sum of squares of row 0 is -1, but it should be from 0 to 1.79769e+308");
   expect(kSquares, kInfinity, "sum of squares of row 0 is inf, but it should be from 0 to 1.79769e+308");
   expect(kOfRow + kSquares, -1, "sum of squares of row 1 is -1, but it should be from 0 to 1.79769e+308");
   expect(kMean, kInfinity, "mean of row 0 is inf, but it should be from -1.79769e+308 to 1.79769e+308");
-  EXPECT_THAT(told_in_a_pass(wide, false, kMeanLow, -kInfinity), HasSubstr("mean's low part of row 0 is -inf"));
+  EXPECT_THAT(told_in_a_pass(false, kMeanLow, -kInfinity), HasSubstr("mean's low part of row 0 is -inf"));
   expect(kMean, kNan, "");
   expect(kSquares, 1e300, "");
 }
 
 TEST(ShardedMessages_Pass, AcceptsAnyBackwardNumbers) {
-  Own wide(DType::f64);
-  EXPECT_EQ(told_in_a_pass(wide, true, 0, kInfinity), "no error");
-  EXPECT_EQ(told_in_a_pass(wide, true, 1, kNan), "no error");
+  EXPECT_EQ(told_in_a_pass(true, 0, kInfinity), "no error");
+  EXPECT_EQ(told_in_a_pass(true, 1, kNan), "no error");
 }
 
 TEST(ShardedMessages_Pass, IsRefusedIfAnyByteOfItsHeadDiffers) {
@@ -155,8 +144,8 @@ TEST(ShardedMessages_Pass, IsRefusedIfAnyByteOfItsHeadDiffers) {
     Echo echo{0, 2, [&](std::size_t gather, std::size_t process, std::span<std::byte> message) {
                 if (gather == 1 && process == 1) message[at] ^= std::byte{0x83};
               }};
-    ShardedNorm norm(own.shard->forward, echo.communicator());
-    const std::string text = error_of([&] { norm.run(own.shard->forward); });
+    ShardedNorm norm(own.shard.forward, echo.communicator());
+    const std::string text = error_of([&] { norm.run(own.shard.forward); });
     EXPECT_THAT(text, StartsWith("process 1 has sent a message whose ")) << "byte " << at;
     EXPECT_EQ(internal::printable(text), text);
   }
@@ -168,7 +157,7 @@ TEST(ShardedMessages_Steps, RefuseInvalidNumbers) {
   std::vector<double> messages(2 * 3 * 3);
   std::vector<Moments> moments(3, Moments{-1}), untouched = moments;
   messages[3 * 3 + 2] = -1e18;
-  EXPECT_THAT(error_of([&] { detail::run_shard(cuts, own.shard->forward, true, messages, moments, {}); }),
+  EXPECT_THAT(error_of([&] { detail::run_shard(cuts, own.shard.forward, true, messages, moments, {}); }),
               StartsWith("process 1 has sent a message whose sum of squares of row 0 is -1e+18"));
   EXPECT_TRUE(same_bits(moments, untouched));
   EXPECT_TRUE(own.is_untouched());
@@ -176,28 +165,23 @@ TEST(ShardedMessages_Steps, RefuseInvalidNumbers) {
 
 // Two processes. From gather number `first` on, each receives the messages in reverse order.
 std::vector<std::string> told_in_disorder(const Columns& columns, std::size_t first) {
-  const BackwardOperation op = contracts::same_type_backward(Kind::layer, DType::f32, 4);
-  const BackwardInputs inputs = inputs_of(op, {"normal"}, {"normal"}, 3);
-  const auto shards = shards_of(op, inputs, contracts::make_bias(DType::f32, 4), columns);
+  Shards shards = shards_of(example(Kind::layer, DType::f32, 4, 3), columns);
   struct Reversed {
     Communicator in_order;
     std::size_t first, gathers = 0;
   };
-  std::vector<std::string> texts(2);
-  Processes(2).run([&](const Communicator& in_order) {
+  const std::vector<std::string> texts = told(2, [&](const Communicator& in_order) {
     Reversed reversed{in_order, first};
     const auto all_gather = [](void* context, const std::byte* mine, std::size_t bytes, std::byte* all) {
       auto& self = *static_cast<Reversed*>(context);
       self.in_order.all_gather(self.in_order.context, mine, bytes, all);
       if (self.gathers++ >= self.first) std::swap_ranges(all, all + bytes, all + bytes);
     };
-    Shard& shard = *shards[in_order.rank];
-    texts[in_order.rank] = error_of([&] {
-      ShardedNorm norm(shard.forward, {in_order.rank, 2, &reversed, all_gather});
-      norm.run(shard.forward);
-    });
+    const Forward& forward = shards[in_order.rank].forward;
+    ShardedNorm norm(forward, {in_order.rank, 2, &reversed, all_gather});
+    norm.run(forward);
   });
-  EXPECT_THAT(shards[0]->y.bytes(), Each(std::byte{}));
+  EXPECT_THAT(shards[0].y.bytes(), Each(std::byte{}));
   return texts;
 }
 

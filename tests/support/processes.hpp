@@ -2,15 +2,17 @@
 // processes are threads with an all-gather between them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
-#include <array>
 #include <barrier>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "problem/validate.hpp"
 #include "run/schedule.hpp"
 #include "sharded/steps.hpp"
+#include "support/gradient_rows.hpp"
 
 namespace evenorm::testing {
 
@@ -32,16 +35,6 @@ template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<std::type_identity_t<T>>& b) {
   static_assert(sizeof(Moments) == 4 * 8);  // no padding, whose bytes would be undefined
   return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
-}
-
-// Columns [first, first + n) of rows of `cols`.
-inline contracts::Array columns_of(const contracts::Array& x, std::size_t cols, std::size_t first, std::size_t n) {
-  const std::size_t bytes = size_of(x.dtype()), rows = x.size() / cols;
-  contracts::Array some(x.dtype(), rows * n);
-  for (std::size_t r = 0; r < rows && n != 0; ++r) {
-    std::memcpy(some.data() + r * n * bytes, x.data() + (r * cols + first) * bytes, n * bytes);
-  }
-  return some;
 }
 
 // --- all steps of all processes, one after the other ---------------------------------------------------------------
@@ -68,24 +61,6 @@ inline std::vector<Moments> moments_of_whole_rows(internal::Target target, const
   return moments;
 }
 
-inline std::vector<Moments> run_forward_steps(internal::Target target, const Columns& columns,
-                                              const std::vector<Forward>& forwards, const Executor& executor) {
-  std::vector<internal::Problem> passes(columns.size());
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    if (columns[i] == 0) continue;
-    passes[i] = internal::validate(forwards[i]);
-    internal::validate_buffers(passes[i]);
-  }
-  std::vector<Moments> moments = moments_of_whole_rows(target, columns, passes, executor);
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    if (columns[i] == 0) continue;
-    passes[i].moments = moments.data();
-    internal::run(internal::ForwardPass(passes[i]), internal::kernels_of(target), executor);
-  }
-  return moments;
-}
-
-// Runs a forward pass over the last of two axes, as processes that share its columns. All tensors have strides.
 // False if processes cannot normalise a row of x because its squares leave the range of f64.
 inline bool fits_processes(const contracts::Operation& op, const contracts::Array& x) {
   if (op.arithmetic() != DType::f64) return true;
@@ -101,161 +76,237 @@ inline bool fits_processes(const contracts::Operation& op, const contracts::Arra
   return true;
 }
 
+// The columns [first, first + n) of a pass over the last of two axes, as one process has them. All tensors have
+// strides.
+template <class Pass>
+struct CutPass {
+  CutPass(const Pass& whole, std::int64_t first, std::int64_t n) : shape{whole.x.shape[0], n}, pass(whole) {
+    pass.normalized_shape = std::span(shape).last(1);
+    const auto cut = [&](auto&... tensors) {
+      const auto one = [&](auto& tensor) {
+        if (tensor.data == nullptr) return;
+        const auto bytes = first * tensor.strides.back() * static_cast<std::int64_t>(size_of(tensor.dtype));
+        tensor.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data) + bytes);
+        tensor.shape = tensor.shape.size() == 2 ? std::span<const std::int64_t>(shape) : pass.normalized_shape;
+      };
+      (one(tensors), ...);
+    };
+    if constexpr (std::is_same_v<Pass, Forward>) {
+      cut(pass.x, pass.y, pass.weight, pass.bias);
+    } else {
+      cut(pass.x, pass.dy, pass.weight, pass.dx, pass.dweight, pass.dbias);
+    }
+  }
+  CutPass(const CutPass&) = delete;
+  CutPass& operator=(const CutPass&) = delete;
+
+  std::int64_t shape[2];
+  Pass pass;
+};
+
+template <class Pass>
+std::deque<CutPass<Pass>> cut_passes(const Pass& whole, const Columns& columns) {
+  std::deque<CutPass<Pass>> cut;
+  std::int64_t first = 0;
+  for (const std::int64_t n : columns) {
+    cut.emplace_back(whole, first, n);
+    first += n;
+  }
+  return cut;
+}
+
+// Runs a forward pass over the last of two axes, as processes that share its columns.
 inline contracts::Runner sharded_on(internal::Target target, const Columns& columns) {
   return [=](const Forward& whole, const Executor& executor) {
-    std::vector<std::array<std::int64_t, 2>> shapes;
-    std::vector<Forward> forwards(columns.size(), whole);
-    for (const std::int64_t n : columns) shapes.push_back({whole.x.shape[0], n});
-    std::int64_t first = 0;
-    for (std::size_t i = 0; i < columns.size(); first += columns[i++]) {
-      const auto cut = [&](auto& view, std::span<const std::int64_t> shape) {
-        if (view.data == nullptr) return;
-        const auto bytes = first * view.strides.back() * static_cast<std::int64_t>(size_of(view.dtype));
-        view.data = const_cast<std::byte*>(static_cast<const std::byte*>(view.data) + bytes);
-        view.shape = shape;
-      };
-      const std::span<const std::int64_t> normalized = std::span(shapes[i]).last(1);
-      cut(forwards[i].x, shapes[i]);
-      cut(forwards[i].y, shapes[i]);
-      cut(forwards[i].weight, normalized);
-      cut(forwards[i].bias, normalized);
-      forwards[i].normalized_shape = normalized;
+    const auto cut = cut_passes(whole, columns);
+    std::vector<internal::Problem> passes(columns.size());
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i] == 0) continue;
+      passes[i] = internal::validate(cut[i].pass);
+      internal::validate_buffers(passes[i]);
     }
-    run_forward_steps(target, columns, forwards, executor);
+    std::vector<Moments> moments = moments_of_whole_rows(target, columns, passes, executor);
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i] == 0) continue;
+      passes[i].moments = moments.data();
+      internal::run(internal::ForwardPass(passes[i]), internal::kernels_of(target), executor);
+    }
   };
 }
 
-// The combined outputs of all processes, also for a backward pass.
-struct ShardedOutcome {
-  contracts::Array y;
-  std::vector<double> mean, rstd;
-  contracts::BackwardOutcome gradients;
-  std::vector<Moments> moments;
+// Runs a backward pass likewise, with the moments of the forward pass.
+inline contracts::BackwardRunner gradients_sharded_on(internal::Target target, const Columns& columns) {
+  return [=](const Backward& whole, const Executor& executor) {
+    const auto cut = cut_passes(whole, columns);
+    std::vector<internal::Problem> forwards(columns.size());
+    bool wide = false;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i] == 0) continue;
+      const Backward& b = cut[i].pass;
+      forwards[i] = internal::validate(Forward{.kind = b.kind,
+                                               .x = b.x,
+                                               .y = {nullptr, b.dy.dtype, b.x.shape},
+                                               .normalized_shape = b.normalized_shape,
+                                               .weight = b.weight,
+                                               .eps = b.eps,
+                                               .zero_centered = b.zero_centered});
+      wide = internal::arithmetic_type(forwards[i]) == DType::f64;
+    }
+    const std::vector<Moments> moments = moments_of_whole_rows(target, columns, forwards, executor);
+    const std::size_t numbers = moments.size() * Cuts(columns, 0).numbers(Pass::backward, whole.kind, wide);
+    std::vector<double> sums(columns.size() * numbers);
+    std::vector<std::optional<internal::GradientPass>> passes(columns.size());
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i] == 0) continue;
+      passes[i] = internal::gradient_pass(Cuts(columns, i), cut[i].pass, moments);
+      internal::find_gradient_sums_on(target, Cuts(columns, i), *passes[i],
+                                      std::span(sums).subspan(i * numbers, numbers), executor);
+    }
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i] != 0) internal::run_on(target, Cuts(columns, i), *passes[i], {sums.data(), numbers}, executor);
+    }
+  };
+}
+
+// --- whole rows and the columns of each process --------------------------------------------------------------------
+
+// A norm over whole rows, and its gradients.
+struct Example {
+  contracts::BackwardOperation op;
+  contracts::BackwardInputs inputs;
+  contracts::Array bias{};
 };
 
-// One process's columns of the inputs of a norm and its gradients, and memory for its outputs.
+inline Example example(const contracts::BackwardOperation& op, const Names& x, const Names& dy, std::size_t rows,
+                       std::uint64_t seed = 1) {
+  Example it{op, inputs_of(op, x, dy, rows, seed)};
+  if (op.forward.bias) it.bias = contracts::make_bias(*op.forward.bias, op.forward.cols, seed);
+  return it;
+}
+inline Example example(Kind kind, DType type, std::size_t cols, std::size_t rows = 6) {
+  return example(contracts::same_type_backward(kind, type, cols), {"normal", "mean_1e4"}, {"normal"}, rows);
+}
+
+// Every kind of row. f64 rows out of range are left out, because processes that share one make it NaN.
+inline Names rows_of_type(DType type) {
+  Names names = {"normal", "mean_1e4", "constant_0.1", "mean_300",    "steps",
+                 "zeros",  "ramp",     "mean_1e6",     "one_ulp_0.1", "outlier_1e6_at_5"};
+  if (type != DType::f64) names.insert(names.end(), {"huge", "subnormal", "wide_exponents", "std_1e30", "std_1e-30"});
+  return names;
+}
+
+struct Results {
+  contracts::Outcome forward;
+  contracts::BackwardOutcome gradients;
+
+  bool operator==(const Results& other) const {
+    return std::ranges::equal(forward.y.bytes(), other.forward.y.bytes()) &&
+           same_bits(forward.mean, other.forward.mean) && same_bits(forward.rstd, other.forward.rstd) &&
+           gradients.has_the_bits_of(other.gradients);
+  }
+};
+
+// The results of one process that has whole rows.
+inline Results whole(const Example& of) {
+  const internal::Target target = contracts::runnable_targets()[0];
+  Results all;
+  all.forward = run_operation(contracts::on_target(target), of.op.forward, of.inputs.x, of.inputs.weight, of.bias);
+  if (of.op.dx || of.op.dgamma || of.op.dbeta) {
+    all.gradients = run_backward(contracts::gradients_on_target(target), of.op, of.inputs);
+  }
+  return all;
+}
+
+// Copies n columns of each row.
+inline void copy_columns(const contracts::Array& from, std::size_t from_first, contracts::Array& to,
+                         std::size_t to_first, std::size_t n, std::size_t rows) {
+  const std::size_t bytes = size_of(to.dtype()), from_cols = from.size() / rows, to_cols = to.size() / rows;
+  for (std::size_t r = 0; r < rows && n != 0; ++r) {
+    std::memcpy(to.data() + (r * to_cols + to_first) * bytes, from.data() + (r * from_cols + from_first) * bytes,
+                n * bytes);
+  }
+}
+
+// One process's columns of an example, dense, and memory for its outputs.
 struct Shard {
-  Shard(const contracts::BackwardOperation& op, const contracts::BackwardInputs& whole,
-        const contracts::Array& whole_bias, std::size_t first, std::size_t n)
-      : rows(whole.x.size() / op.forward.cols),
-        x_shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)},
-        row_shape{static_cast<std::int64_t>(rows)},
-        x(columns_of(whole.x, op.forward.cols, first, n)),
-        dy(columns_of(whole.dy, op.forward.cols, first, n)),
-        y(op.forward.y, rows * n),
+  Shard(const Example& of, std::size_t first, std::size_t n)
+      : rows(of.inputs.x.size() / of.op.forward.cols),
+        shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)},
         mean(rows),
         rstd(rows) {
-    const std::size_t cols = op.forward.cols;
-    if (op.forward.weight) weight = columns_of(whole.weight, cols, first, n);
-    if (op.forward.bias) bias = columns_of(whole_bias, cols, first, n);
-    if (op.dx) dx = contracts::Array(*op.dx, rows * n);
-    if (op.dgamma) dgamma = contracts::Array(*op.dgamma, n);
-    if (op.dbeta) dbeta = contracts::Array(*op.dbeta, n);
-    const std::span<const std::int64_t> normalized(&x_shape[1], 1);
-    const auto view = [](contracts::Array& array, auto present, std::span<const std::int64_t> shape) {
-      return present ? Tensor{array.data(), array.dtype(), shape, {}} : Tensor{};
+    const contracts::Operation& op = of.op.forward;
+    const std::span<const std::int64_t> row_shape(&shape[0], 1), normalized(&shape[1], 1);
+    const auto out = [&](contracts::Array& own, std::optional<DType> type, auto& tensor, std::size_t count) {
+      if (!type) return;
+      own = contracts::Array(*type, count * n);
+      tensor = {own.data(), *type, count == rows ? std::span<const std::int64_t>(shape) : normalized, {}};
     };
-    const auto input = [&](contracts::Array& array, auto present, std::span<const std::int64_t> shape) {
-      const Tensor tensor = view(array, present, shape);
-      return ConstTensor{tensor.data, tensor.dtype, tensor.shape, {}};
+    const auto in = [&](contracts::Array& own, std::optional<DType> type, ConstTensor& tensor,
+                        const contracts::Array& of_rows, std::size_t count) {
+      out(own, type, tensor, count);
+      if (type) copy_columns(of_rows, first, own, 0, n, count);
     };
-    forward.kind = backward.kind = op.forward.kind;
-    forward.x = backward.x = input(x, true, x_shape);
-    forward.y = view(y, true, x_shape);
-    forward.normalized_shape = backward.normalized_shape = normalized;
-    forward.weight = backward.weight = input(weight, op.forward.weight, normalized);
-    forward.bias = input(bias, op.forward.bias, normalized);
-    if (op.forward.kind == Kind::layer) forward.mean = {mean.data(), DType::f64, row_shape, {}};
+    in(x, op.x, forward.x, of.inputs.x, rows);
+    in(dy, op.y, backward.dy, of.inputs.dy, rows);
+    in(weight, op.weight, forward.weight, of.inputs.weight, 1);
+    in(bias, op.bias, forward.bias, of.bias, 1);
+    out(y, op.y, forward.y, rows);
+    out(dx, of.op.dx, backward.dx, rows);
+    out(dgamma, of.op.dgamma, backward.dweight, 1);
+    out(dbeta, of.op.dbeta, backward.dbias, 1);
+    if (op.kind == Kind::layer) forward.mean = {mean.data(), DType::f64, row_shape, {}};
     forward.rstd = {rstd.data(), DType::f64, row_shape, {}};
-    forward.eps = backward.eps = op.forward.eps;
-    forward.zero_centered = backward.zero_centered = op.forward.zero_centered;
-    backward.dy = input(dy, true, x_shape);
-    backward.dx = view(dx, op.dx, x_shape);
-    backward.dweight = view(dgamma, op.dgamma, normalized);
-    backward.dbias = view(dbeta, op.dbeta, normalized);
+    backward.x = forward.x;
+    backward.weight = forward.weight;
+    forward.normalized_shape = backward.normalized_shape = normalized;
+    forward.kind = backward.kind = op.kind;
+    forward.eps = backward.eps = op.eps;
+    forward.zero_centered = backward.zero_centered = op.zero_centered;
   }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
   std::size_t rows;
-  std::int64_t x_shape[2], row_shape[1];
+  std::int64_t shape[2];
   contracts::Array x, dy, weight{}, bias{}, y, dx{}, dgamma{}, dbeta{};
   std::vector<double> mean, rstd;
   Forward forward;
   Backward backward;
 };
+using Shards = std::deque<Shard>;
 
-inline std::vector<std::unique_ptr<Shard>> shards_of(const contracts::BackwardOperation& op,
-                                                     const contracts::BackwardInputs& whole,
-                                                     const contracts::Array& bias, const Columns& columns) {
-  std::vector<std::unique_ptr<Shard>> shards;
+inline Shards shards_of(const Example& of, const Columns& columns) {
+  Shards shards;
   std::size_t first = 0;
   for (const std::int64_t n : columns) {
-    shards.push_back(std::make_unique<Shard>(op, whole, bias, first, static_cast<std::size_t>(n)));
+    shards.emplace_back(of, first, static_cast<std::size_t>(n));
     first += static_cast<std::size_t>(n);
   }
   return shards;
 }
 
-inline contracts::Array put_together(const std::vector<std::unique_ptr<Shard>>& shards, contracts::Array Shard::*member,
-                                     std::size_t rows) {
-  contracts::Array whole((*shards[0].*member).dtype(), std::size_t{0});
-  std::size_t size = 0;
-  for (const auto& shard : shards) size += (*shard.*member).size();
-  whole = contracts::Array((*shards[0].*member).dtype(), size);
-  const std::size_t bytes = size_of(whole.dtype()), cols = size / rows;
-  std::size_t first = 0;
-  for (const auto& shard : shards) {
-    const contracts::Array& part = *shard.*member;
-    const std::size_t n = part.size() / rows;
-    for (std::size_t r = 0; r < rows && n != 0; ++r) {
-      std::memcpy(whole.data() + (r * cols + first) * bytes, part.data() + r * n * bytes, n * bytes);
+// Of all processes, with the statistics of the first. The others must have the same.
+inline Results results_of(const Example& of, const Shards& shards) {
+  const auto together = [&](contracts::Array Shard::*member, std::size_t rows) {
+    contracts::Array all((shards[0].*member).dtype(), rows * of.op.forward.cols);
+    std::size_t first = 0;
+    for (const Shard& shard : shards) {
+      const std::size_t n = (shard.*member).size() / rows;
+      copy_columns(shard.*member, 0, all, first, n, rows);
+      first += n;
     }
-    first += n;
+    return all;
+  };
+  Results all;
+  all.forward.y = together(&Shard::y, shards[0].rows);
+  all.forward.rstd = shards[0].rstd;
+  if (of.op.forward.kind == Kind::layer) all.forward.mean = shards[0].mean;
+  for (const Shard& shard : shards) {
+    EXPECT_TRUE(same_bits(shard.mean, shards[0].mean) && same_bits(shard.rstd, shards[0].rstd));
   }
-  return whole;
-}
-
-inline ShardedOutcome outcome_of(const contracts::BackwardOperation& op,
-                                 const std::vector<std::unique_ptr<Shard>>& shards) {
-  const std::size_t rows = shards[0]->rows;
-  ShardedOutcome all;
-  all.y = put_together(shards, &Shard::y, rows);
-  if (op.dx) all.gradients.dx = put_together(shards, &Shard::dx, rows);
-  if (op.dgamma) all.gradients.dgamma = put_together(shards, &Shard::dgamma, 1);
-  if (op.dbeta) all.gradients.dbeta = put_together(shards, &Shard::dbeta, 1);
-  return all;
-}
-
-inline ShardedOutcome sharded_in_steps(internal::Target target, const contracts::BackwardOperation& op,
-                                       const contracts::BackwardInputs& whole, const contracts::Array& bias,
-                                       const Columns& columns, const Executor& executor = {}) {
-  const auto shards = shards_of(op, whole, bias, columns);
-  const auto cuts = [&](std::size_t rank) { return Cuts(columns, rank); };
-  std::vector<Forward> forwards;
-  for (const auto& shard : shards) forwards.push_back(shard->forward);
-  const std::vector<Moments> moments = run_forward_steps(target, columns, forwards, executor);
-
-  const bool wide = op.measured().arithmetic() == DType::f64;
-  const std::size_t numbers = moments.size() * cuts(0).numbers(Pass::backward, op.forward.kind, wide);
-  std::vector<double> sums(columns.size() * numbers);
-  std::vector<std::optional<internal::GradientPass>> passes(columns.size());
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    if (columns[i] == 0) continue;
-    passes[i] = internal::gradient_pass(cuts(i), shards[i]->backward, moments);
-    internal::find_gradient_sums_on(target, cuts(i), *passes[i], std::span(sums).subspan(i * numbers, numbers),
-                                    executor);
-  }
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    if (columns[i] != 0) internal::run_on(target, cuts(i), *passes[i], {sums.data(), numbers}, executor);
-  }
-  ShardedOutcome all = outcome_of(op, shards);
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    if (columns[i] == 0) continue;
-    all.mean = shards[i]->mean;
-    all.rstd = shards[i]->rstd;
-  }
-  all.moments = moments;
+  if (of.op.dx) all.gradients.dx = together(&Shard::dx, shards[0].rows);
+  if (of.op.dgamma) all.gradients.dgamma = together(&Shard::dgamma, 1);
+  if (of.op.dbeta) all.gradients.dbeta = together(&Shard::dbeta, 1);
   return all;
 }
 
@@ -301,6 +352,28 @@ class Processes {
   std::barrier<> arrived_;
   std::size_t gathers_ = 0, bytes_ = 0;
 };
+
+// The error that each process gets from `work`, or "".
+inline std::vector<std::string> told(std::size_t size, const std::function<void(const Communicator&)>& work) {
+  std::vector<std::string> all(size);
+  Processes(size).run([&](const Communicator& communicator) {
+    try {
+      work(communicator);
+    } catch (const std::exception& error) {
+      all[communicator.rank] = error.what();
+    }
+  });
+  return all;
+}
+
+// Expects that one process reports `text`, or more behind it, and all others that it has failed with this text.
+inline void expect_failure_of(std::size_t process, const std::string& text, const std::vector<std::string>& texts) {
+  EXPECT_EQ(texts[process].substr(0, text.size()), text);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i == process) continue;
+    EXPECT_EQ(texts[i], "process " + std::to_string(process) + " has failed: " + texts[process]);
+  }
+}
 
 // One process of a communicator. The other processes send the same messages, after spoil(gather, process, message) has
 // changed them. Gathers are counted from 0.
