@@ -45,30 +45,14 @@ TEST(CApi_Arguments, HasTheTextsOfCpp) {
 
 TEST(CApi_Arguments, RejectsValuesThatAreNoType) {
   for (const evenorm_dtype dtype : {77, 5, 256, 259, -1, -256, INT32_MAX, INT32_MIN}) {
-    const std::string wrong = " has dtype " + std::to_string(dtype) + ", which is none of f64, f32, bf16, f16";
-    const auto forward = [&](const char* name, auto evenorm_forward::*tensor) {
-      expect_refused(&CForward::make_fused, &CForward::error,
-                     {{[=](auto& call) { (call.given.*tensor).dtype = dtype; }, name + wrong}});
-    };
-    forward("x", &evenorm_forward::x);
-    forward("y", &evenorm_forward::y);
-    forward("weight", &evenorm_forward::weight);
-    forward("bias", &evenorm_forward::bias);
-    forward("mean", &evenorm_forward::mean);
-    forward("rstd", &evenorm_forward::rstd);
-    forward("residual", &evenorm_forward::residual);
-    forward("sum", &evenorm_forward::sum);
-    const auto backward = [&](const char* name, auto evenorm_backward::*tensor) {
-      expect_backward_refused({{[=](auto& call) { (call.given.*tensor).dtype = dtype; }, name + wrong}});
-    };
-    backward("x", &evenorm_backward::x);
-    backward("dy", &evenorm_backward::dy);
-    backward("dx", &evenorm_backward::dx);
-    backward("weight", &evenorm_backward::weight);
-    backward("mean", &evenorm_backward::mean);
-    backward("rstd", &evenorm_backward::rstd);
-    backward("dweight", &evenorm_backward::dweight);
-    backward("dbias", &evenorm_backward::dbias);
+    using F = evenorm_forward;
+    expect_types_refused(&CForward::make_fused, &CForward::error, &CForward::given, dtype,
+                         {"x", "y", "weight", "bias", "mean", "rstd", "residual", "sum"}, &F::x, &F::y, &F::weight,
+                         &F::bias, &F::mean, &F::rstd, &F::residual, &F::sum);
+    using B = evenorm_backward;
+    expect_types_refused(&CBackward::make, &CBackward::error_without_buffers, &CBackward::given, dtype,
+                         {"x", "dy", "dx", "weight", "mean", "rstd", "dweight", "dbias"}, &B::x, &B::dy, &B::dx,
+                         &B::weight, &B::mean, &B::rstd, &B::dweight, &B::dbias);
     EXPECT_EQ(evenorm_dtype_name(dtype), nullptr);
     EXPECT_EQ(evenorm_dtype_size(dtype), 0u);
   }

@@ -3,8 +3,7 @@
 
 #include "evenorm/modules.hpp"
 #include "evenorm/sharded.hpp"
-#include "support/backward_call.hpp"
-#include "support/forward_call.hpp"
+#include "support/c_call.hpp"
 
 namespace evenorm::testing {
 namespace {
@@ -76,30 +75,16 @@ TEST_P(Enumerations, RejectsAnInvalidDType) {
   const auto dtype = static_cast<DType>(GetParam() == 2 ? 5 : GetParam());
   const std::string wrong =
       " has dtype " + std::to_string(static_cast<int>(dtype)) + ", which is none of f64, f32, bf16, f16";
-  const auto forward = [&](const char* name, auto Forward::*tensor, ForwardCall (*make)() = &ForwardCall::fused) {
-    expect_refused(make, &ForwardCall::error, {{[=](auto& c) { (c.forward.*tensor).dtype = dtype; }, name + wrong}});
-  };
-  forward("x", &Forward::x);
-  forward("y", &Forward::y);
-  forward("weight", &Forward::weight);
-  forward("bias", &Forward::bias);
-  forward("mean", &Forward::mean);
-  forward("rstd", &Forward::rstd);
-  forward("residual", &Forward::residual);
-  forward("sum", &Forward::sum);
-  forward("scale", &Forward::scale, &ForwardCall::quantising);
-  const auto backward = [&](const char* name, auto Backward::*tensor) {
-    expect_refused(&BackwardCall::plain, &BackwardCall::error_without_buffers,
-                   {{[=](auto& c) { (c.backward.*tensor).dtype = dtype; }, name + wrong}});
-  };
-  backward("x", &Backward::x);
-  backward("dy", &Backward::dy);
-  backward("weight", &Backward::weight);
-  backward("mean", &Backward::mean);
-  backward("rstd", &Backward::rstd);
-  backward("dx", &Backward::dx);
-  backward("dweight", &Backward::dweight);
-  backward("dbias", &Backward::dbias);
+  using F = Forward;
+  expect_types_refused(&ForwardCall::fused, &ForwardCall::error, &ForwardCall::forward, dtype,
+                       {"x", "y", "weight", "bias", "mean", "rstd", "residual", "sum"}, &F::x, &F::y, &F::weight,
+                       &F::bias, &F::mean, &F::rstd, &F::residual, &F::sum);
+  expect_types_refused(&ForwardCall::quantising, &ForwardCall::error, &ForwardCall::forward, dtype, {"scale"},
+                       &F::scale);
+  using B = Backward;
+  expect_types_refused(&BackwardCall::plain, &BackwardCall::error_without_buffers, &BackwardCall::backward, dtype,
+                       {"x", "dy", "dx", "weight", "mean", "rstd", "dweight", "dbias"}, &B::x, &B::dy, &B::dx,
+                       &B::weight, &B::mean, &B::rstd, &B::dweight, &B::dbias);
 
   const std::vector<double> values(4);
   LayerNorm module(4, LayerNormOptions{.dtype = DType::f64});

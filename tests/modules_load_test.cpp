@@ -83,28 +83,24 @@ TEST_F(Modules_Load, AcceptsAnyStridesAndTheModulesOwnMemory) {
 }
 
 TEST_F(Modules_Load, RejectsTensorsThatDoNotFit) {
-  const std::vector<NamedConstTensor> good = state;
-  const Shape wrong{8, 3};
-  state[2].tensor.shape = wrong;
-  EXPECT_EQ(error(), "n.bias has shape (8, 3), but should have (3, 8)");
-  state = good;
-  state[2].tensor.dtype = DType::f64;
-  EXPECT_EQ(error(), "n.bias has dtype f64, but should have f32");
-  state = good;
-  state[2].tensor.dtype = static_cast<DType>(5);
-  EXPECT_EQ(error(), "n.bias has dtype 5, which is none of f64, f32, bf16, f16");
-  state = good;
-  state[2].tensor.data = nullptr;
-  EXPECT_EQ(error(), "n.bias is null");
-  state = good;
-  state.pop_back();
-  EXPECT_EQ(error(), "n.bias is missing, but should have shape (3, 8) and dtype f32");
-  state = good;
-  state.push_back(state[0]);
-  EXPECT_EQ(error(), "n.weight is given twice");
-  state = good;
-  state.push_back({"n.running_mean", const_view(bias, kShape)});
-  EXPECT_EQ(error(), "n.running_mean is unexpected: the module has n.weight and n.bias");
+  static const Shape kWrong{8, 3};
+  const auto expect = [&](const std::string& message,
+                          const std::function<void(std::vector<NamedConstTensor>&)>& spoil) {
+    const std::vector<NamedConstTensor> good = state;
+    spoil(state);
+    EXPECT_EQ(error(), message);
+    state = good;
+  };
+  expect("n.bias has shape (8, 3), but should have (3, 8)", [](auto& of) { of[2].tensor.shape = kWrong; });
+  expect("n.bias has dtype f64, but should have f32", [](auto& of) { of[2].tensor.dtype = DType::f64; });
+  expect("n.bias has dtype 5, which is none of f64, f32, bf16, f16",
+         [](auto& of) { of[2].tensor.dtype = static_cast<DType>(5); });
+  expect("n.bias is null", [](auto& of) { of[2].tensor.data = nullptr; });
+  expect("n.bias is missing, but should have shape (3, 8) and dtype f32", [](auto& of) { of.pop_back(); });
+  expect("n.weight is given twice", [](auto& of) { of.push_back(of[0]); });
+  expect("n.running_mean is unexpected: the module has n.weight and n.bias", [](auto& of) {
+    of.push_back({"n.running_mean", of[2].tensor});
+  });
 }
 
 TEST_F(Modules_Load, RejectsParametersThatTheModuleDoesNotHave) {

@@ -36,9 +36,16 @@ struct Case {
     }
   }
   bool has_bias() const { return affine && bias && kind == Kind::layer; }
+  static Bytes zeros(bool exist, DType type) { return exist ? filled(type, kCols, 0) : Bytes{}; }
 };
 
 class Modules_All : public ::testing::TestWithParam<Case> {};
+
+using Everything = std::vector<Bytes>;
+
+Everything everything_of(const NormModule& m) {
+  return {bytes_of(m.weight()), bytes_of(m.bias()), bytes_of(m.weight_grad()), bytes_of(m.bias_grad())};
+}
 
 TEST_P(Modules_All, BeginWithOnesAndZerosAndNoGradients) {
   const Case& c = GetParam();
@@ -50,10 +57,9 @@ TEST_P(Modules_All, BeginWithOnesAndZerosAndNoGradients) {
     EXPECT_EQ(module.grad_dtype(), grad);
     EXPECT_TRUE(std::ranges::equal(module.normalized_shape(), kShape));
     EXPECT_EQ(module.num_parameters(), (c.affine ? kCols : 0U) + (c.has_bias() ? kCols : 0U));
-    EXPECT_EQ(bytes_of(module.weight()), c.affine ? filled(c.dtype, kCols, 1) : Bytes{});
-    EXPECT_EQ(bytes_of(module.bias()), c.has_bias() ? filled(c.dtype, kCols, 0) : Bytes{});
-    EXPECT_EQ(bytes_of(module.weight_grad()), c.affine ? filled(grad, kCols, 0) : Bytes{});
-    EXPECT_EQ(bytes_of(module.bias_grad()), c.has_bias() ? filled(grad, kCols, 0) : Bytes{});
+    EXPECT_EQ(everything_of(module), (Everything{c.affine ? filled(c.dtype, kCols, 1) : Bytes{},
+                                                 c.has_bias() ? filled(c.dtype, kCols, 0) : Bytes{},
+                                                 c.zeros(c.affine, grad), c.zeros(c.has_bias(), grad)}));
     for (const Tensor& tensor : {module.weight(), module.bias()}) EXPECT_EQ(tensor.dtype, c.dtype);
     for (const Tensor& tensor : {module.weight_grad(), module.bias_grad()}) EXPECT_EQ(tensor.dtype, grad);
     const NormModule& fixed = module;
@@ -125,19 +131,17 @@ TEST_P(Modules_All, BackwardHasTheResultsOfRunAndAccumulates) {
            .dbias = c.has_bias() ? view(dbias, kShape) : Tensor{},
            .eps = 0x1p-10,
            .accumulate = true});
-      if (pass == 0) {
-        module.backward(const_view(dys[pass], kInput), const_view(x, kInput), view(dx, kInput), pool_executor(2));
-      } else {
-        module.backward(const_view(dys[pass], kInput), const_view(x, kInput), view(dx, kInput), mean, rstd);
-      }
+      const ConstTensor dy = const_view(dys[pass], kInput);
+      pass == 0 ? module.backward(dy, const_view(x, kInput), view(dx, kInput), pool_executor(2))
+                : module.backward(dy, const_view(x, kInput), view(dx, kInput), mean, rstd);
       EXPECT_EQ(bytes_of(dx), bytes_of(expected_dx));
       EXPECT_EQ(bytes_of(module.weight_grad()), c.affine ? bytes_of(dweight) : Bytes{}) << pass;
       EXPECT_EQ(bytes_of(module.bias_grad()), c.has_bias() ? bytes_of(dbias) : Bytes{}) << pass;
     }
-    EXPECT_EQ(bytes_of(module.weight_grad()) == filled(module.grad_dtype(), kCols, 0), false);
+    EXPECT_NE(bytes_of(module.weight_grad()), filled(module.grad_dtype(), kCols, 0));
     module.zero_grad();
-    EXPECT_EQ(bytes_of(module.weight_grad()), c.affine ? filled(module.grad_dtype(), kCols, 0) : Bytes{});
-    EXPECT_EQ(bytes_of(module.bias_grad()), c.has_bias() ? filled(module.grad_dtype(), kCols, 0) : Bytes{});
+    EXPECT_EQ(bytes_of(module.weight_grad()), c.zeros(c.affine, module.grad_dtype()));
+    EXPECT_EQ(bytes_of(module.bias_grad()), c.zeros(c.has_bias(), module.grad_dtype()));
   });
 }
 
@@ -149,28 +153,25 @@ TEST_P(Modules_All, CopiesAreIndependentAndMovesKeepViews) {
     set(module.bias(), 3);
     set(module.weight_grad(), 4);
     set(module.bias_grad(), 5);
-    const auto everything = [](const auto& m) {
-      return std::vector{bytes_of(m.weight()), bytes_of(m.bias()), bytes_of(m.weight_grad()), bytes_of(m.bias_grad())};
-    };
-    const auto before = everything(module);
+    const Everything before = everything_of(module);
     auto copy = module;
     auto assigned = decltype(module)(7);
     assigned = module;
-    EXPECT_EQ(everything(copy), before);
-    EXPECT_EQ(everything(assigned), before);
+    EXPECT_EQ(everything_of(copy), before);
+    EXPECT_EQ(everything_of(assigned), before);
     EXPECT_TRUE(std::ranges::equal(assigned.normalized_shape(), kShape));
     for (const Tensor& tensor : {copy.weight(), copy.bias(), copy.weight_grad(), copy.bias_grad()}) set(tensor, 6);
-    EXPECT_EQ(everything(module), before);
-    EXPECT_EQ(everything(assigned), before);
-    EXPECT_EQ(everything(copy) == before, !c.affine);
+    EXPECT_EQ(everything_of(module), before);
+    EXPECT_EQ(everything_of(assigned), before);
+    EXPECT_EQ(everything_of(copy) == before, !c.affine);
 
     const Tensor weight = module.weight();
     auto moved = std::move(module);
     EXPECT_EQ(moved.weight().data, weight.data);
     EXPECT_EQ(moved.weight().shape.data(), weight.shape.data());
-    EXPECT_EQ(everything(moved), before);
+    EXPECT_EQ(everything_of(moved), before);
     module = copy;  // NOLINT(bugprone-use-after-move): allowed
-    EXPECT_EQ(everything(module), everything(copy));
+    EXPECT_EQ(everything_of(module), everything_of(copy));
   });
 }
 
@@ -210,8 +211,7 @@ TEST(Modules_Gradients, AreComputedWithoutDx) {
   LayerNorm with(kShape), without(kShape);
   with.backward(const_view(dy, kInput), const_view(x, kInput), view(dx, kInput));
   without.backward(const_view(dy, kInput), const_view(x, kInput), {});
-  EXPECT_EQ(bytes_of(without.weight_grad()), bytes_of(with.weight_grad()));
-  EXPECT_EQ(bytes_of(without.bias_grad()), bytes_of(with.bias_grad()));
+  EXPECT_EQ(everything_of(without), everything_of(with));
 }
 
 TEST(Modules_Refused, WrongConstruction) {

@@ -50,16 +50,25 @@ Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
   return validate(f);
 }
 
-std::string routes(DType x, DType y, Layout layout, Form form) {
-  std::string result = std::string(name(x)) + " to " + std::string(name(form == Form::quantised ? i8 : y)) + ", " +
-                       std::string(name(layout)) + ", " + std::string(name(form)) + "\n";
-  std::string before;
+// A title, and a line for each number of columns from which on the plan's text changes.
+template <class PlanText>
+std::string routes(const std::string& title, const PlanText& plan_text) {
+  std::string result = title + "\n", before;
   for (const std::int64_t cols : kCols) {
-    const std::string now = contracts::plan_text(ForwardPass(problem(x, y, layout, form, cols), kCaches).plan);
+    const std::string now = plan_text(cols);
     if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
     before = now;
   }
   return result;
+}
+
+std::string forward_routes(DType x, DType y, Layout layout, Form form) {
+  const std::string_view to = name(form == Form::quantised ? i8 : y);
+  return routes(std::string(name(x)) + " to " + std::string(to) + ", " + std::string(name(layout)) + ", " +
+                    std::string(name(form)),
+                [&](std::int64_t cols) {
+                  return contracts::plan_text(ForwardPass(problem(x, y, layout, form, cols), kCaches).plan);
+                });
 }
 
 GradientProblem gradient_problem(DType x, DType dy, bool wants_dx, bool wants_sums, std::int64_t rows,
@@ -76,16 +85,12 @@ GradientProblem gradient_problem(DType x, DType dy, bool wants_dx, bool wants_su
 }
 
 std::string gradient_routes(DType x, DType dy, bool wants_dx, bool wants_sums, std::int64_t rows) {
-  std::string result = "gradients of " + std::string(name(x)) + " and " + std::string(name(dy)) + ", " +
-                       std::to_string(rows) + " rows:" + (wants_dx ? " dx" : "") + (wants_sums ? " dgamma" : "") + "\n";
-  std::string before;
-  for (const std::int64_t cols : kCols) {
-    const std::string now =
-        contracts::plan_text(make_plan(gradient_problem(x, dy, wants_dx, wants_sums, rows, cols), kCaches));
-    if (now != before) result += "  " + std::to_string(cols) + ": " + now + "\n";
-    before = now;
-  }
-  return result;
+  return routes(
+      "gradients of " + std::string(name(x)) + " and " + std::string(name(dy)) + ", " + std::to_string(rows) +
+          " rows:" + (wants_dx ? " dx" : "") + (wants_sums ? " dgamma" : ""),
+      [&](std::int64_t cols) {
+        return contracts::plan_text(make_plan(gradient_problem(x, dy, wants_dx, wants_sums, rows, cols), kCaches));
+      });
 }
 
 std::string table() {
@@ -94,7 +99,7 @@ std::string table() {
     for (const Layout layout : {Layout::dense, Layout::gathered, Layout::side_by_side}) {
       for (const Form form : {Form::plain, Form::residual, Form::quantised}) {
         const bool needs_dense = form == Form::residual || form == Form::quantised;
-        if (layout == Layout::dense || !needs_dense) result += routes(x, y, layout, form);
+        if (layout == Layout::dense || !needs_dense) result += forward_routes(x, y, layout, form);
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "contracts/harness.hpp"
@@ -31,14 +32,10 @@ Real largest(std::span<const Real> values) {
   return most;
 }
 Real sum_of_products(std::span<const Real> a, std::span<const Real> b) {
-  Real sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
+  return std::inner_product(a.begin(), a.end(), b.begin(), Real{});
 }
 Real sum_of_magnitudes(std::span<const Real> a) {
-  Real sum = 0;
-  for (const Real v : a) sum += magnitude(v);
-  return sum;
+  return std::accumulate(a.begin(), a.end(), Real{}, [](Real sum, Real v) { return sum + magnitude(v); });
 }
 
 // One row and everything that its gradients depend on.
@@ -121,8 +118,7 @@ TEST_P(Reference_Backward, DxIsTheDerivativeOfTheLoss) {
   for (const std::string_view input : {"normal", "mean_1e6", "outlier_1e6_first"}) {
     if (cols < 2 && input != "normal") continue;
     for (const double eps : {0.0, 1e-5, 1e4}) {
-      if (kind == Kind::layer && cols == 1 && eps == 0)
-        continue;  // y is not a function of x here; dx is 0 by definition
+      if (kind == Kind::layer && cols == 1 && eps == 0) continue;  // y is no function of x; dx is 0 by definition
       for (const int parameters : {0, 1, 2}) {
         Row row = make_row(kind, input, cols, eps, parameters != 0);
         row.zero_centered = parameters == 2;
@@ -164,13 +160,12 @@ TEST_P(Reference_Backward, DgammaAndDbetaAreTheDerivativesOfTheLossOverAllRows) 
   }
 }
 
-std::string test_name(const ::testing::TestParamInfo<Case>& tested) {
-  return testing::word(std::get<0>(tested.param)) + "_Cols" + std::to_string(std::get<1>(tested.param));
-}
-
 INSTANTIATE_TEST_SUITE_P(Shapes, Reference_Backward,
                          ::testing::Combine(::testing::ValuesIn(kBothKinds), ::testing::Values(1, 2, 3, 8, 33, 768)),
-                         test_name);
+                         [](const auto& test) {
+                           return testing::word(std::get<0>(test.param)) + "_Cols" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
 
 void expect_near(const std::vector<Real>& values, const std::vector<Real>& expected) {
   ASSERT_EQ(values.size(), expected.size());
@@ -178,11 +173,6 @@ void expect_near(const std::vector<Real>& values, const std::vector<Real>& expec
     EXPECT_LE(static_cast<double>(magnitude(values[i] - expected[i])), 1e-32) << i;
   }
 }
-void expect_digits(const std::vector<Real>& values, std::initializer_list<double> digits) {
-  ASSERT_EQ(values.size(), digits.size());
-  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(static_cast<double>(values[i]), digits.begin()[i], 5e-16);
-}
-
 // By hand: mean = 14/3, var = 56/9, so xhat = (-2, -8, 10) / sqrt(56). g = (1.5, -1, 1): mean(g) = 1/2 and
 // mean(g xhat) = 5 / sqrt(56). dx = ((1.5, -1, 1) - 1/2 - (-10, -40, 50) / 56) 3 / sqrt(56) = (198, -132, -66) /
 // 56^1.5.
@@ -190,9 +180,7 @@ TEST(Reference_LayerNormBackward, ReproducesTheWorkedVector) {
   const Row row{Kind::layer, wide({4, 2, 8}), wide({1, -1, 2}), wide({1.5, 1, 0.5}), 0};
   const Real r = 3 * rstd({0, 56}, 0);  // 3 / sqrt(56)
   expect_near(row.dx(), {r * 66 / 56, -r * 44 / 56, -r * 22 / 56});
-  expect_digits(row.dx(), {0.4724796955237502515, -0.3149864636825001676, -0.1574932318412500838});
   expect_near(row.dgamma(), {-r * 2 / 3, r * 8 / 3, r * 20 / 3});
-  expect_digits(row.dgamma(), {-0.2672612419124243847, 1.0690449676496975387, 2.6726124191242438468});
 }
 
 // By hand: the mean square is 28, xhat = (4, 2, 8) / sqrt(28), mean(g xhat) = 4 / sqrt(28), and
@@ -201,8 +189,7 @@ TEST(Reference_RmsNormBackward, ReproducesTheWorkedVector) {
   const Row row{Kind::rms, wide({4, 2, 8}), wide({1, -1, 2}), wide({1.5, 1, 0.5}), 0};
   const Real r = rstd({0, 28}, 0);
   expect_near(row.dx(), {r * static_cast<Real>(6.5) / 7, -r * 9 / 7, -r / 7});
-  expect_digits(row.dx(), {0.1754835053257126412, -0.2429771612202175032, -0.0269974623578019448});
-  expect_digits(row.dgamma(), {0.7559289460184544544, -0.3779644730092272272, 3.0237157840738178177});
+  expect_near(row.dgamma(), {r * 4, -r * 2, r * 16});
 }
 
 bool all_zero(const std::vector<Real>& values) {
@@ -212,30 +199,19 @@ bool all_nan(const std::vector<Real>& values) {
   return std::all_of(values.begin(), values.end(), [](Real v) { return v != v; });
 }
 
-TEST(Reference_LayerNormBackward, OneColumnHasOnlyTheGradientOfBeta) {
-  for (const double eps : {0.0, 1e-5}) {
-    const Row row{Kind::layer, wide({0.1}), wide({0.3}), wide({0.7}), eps};
-    EXPECT_TRUE(all_zero(row.dx()));
-    EXPECT_TRUE(all_zero(row.dgamma()));
-  }
-}
-
 TEST(Reference_LayerNormBackward, ConstantRowPassesTheCentredGradient) {
   const Row row{Kind::layer, wide({0.1, 0.1, 0.1}), wide({1, 2, 5}), wide({3, 1, 2}), 0.25};  // g = (3, 2, 10)
   EXPECT_TRUE(all_zero(row.dgamma()));
   EXPECT_TRUE(row.dx() == wide({-4, -6, 10}));  // (g - 5) 2
 }
 
-TEST(Reference_Backward, NoVarianceAndNoEpsIsZero) {
-  const Row constant{Kind::layer, wide({0.1, 0.1, 0.1}), wide({1, 2, 5}), {}, 0};
-  const Row zeros{Kind::rms, wide({0, 0, 0}), wide({1, 2, 5}), {}, 0};
-  for (const Row& row : {constant, zeros}) {
-    EXPECT_TRUE(all_zero(row.dx()));
-    EXPECT_TRUE(all_zero(row.dgamma()));
+TEST(Reference_Backward, OneColumnNoVarianceAndNoRowsAreZero) {
+  for (const Row& row : {Row{Kind::layer, wide({0.1}), wide({0.3}), wide({0.7}), 0},
+                         Row{Kind::layer, wide({0.1}), wide({0.3}), wide({0.7}), 1e-5},
+                         Row{Kind::layer, wide({0.1, 0.1, 0.1}), wide({1, 2, 5}), {}, 0},
+                         Row{Kind::rms, wide({0, 0, 0}), wide({1, 2, 5}), {}, 0}}) {
+    EXPECT_TRUE(all_zero(row.dx()) && all_zero(row.dgamma())) << row.x.size() << " columns, eps " << row.eps;
   }
-}
-
-TEST(Reference_Backward, NoRowsIsZero) {
   const ParameterGradients sums(3);
   EXPECT_TRUE(all_zero(sums.dgamma()) && all_zero(sums.dbeta()));
 }

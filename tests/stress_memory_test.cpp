@@ -53,21 +53,18 @@ std::function<bool()> throws_bad_alloc(Body body) {
 }
 
 struct Norm {
-  std::vector<float> x = std::vector<float>(24, 2.0f), y = x;
+  std::vector<float> x = std::vector<float>(24, 2.0f), y = x, dy = std::vector<float>(24, 1.0f);
   std::vector<std::int64_t> shape = {3, 8}, normalized = {8};
   Forward forward{
       .x = {x.data(), DType::f32, shape}, .y = {y.data(), DType::f32, shape}, .normalized_shape = normalized};
+  Backward backward{
+      .x = forward.x, .dy = {dy.data(), DType::f32, shape}, .normalized_shape = normalized, .dx = forward.y};
 };
 
 TEST(Stress_Memory, PlansAndQueriesThrowBadAlloc) {
   const Norm norm;
   EXPECT_GE(fail_each(throws_bad_alloc([&] { const Plan made(norm.forward); })), 2u);
-  const std::vector<float> dy(24, 1.0f);
-  const Backward backward{.x = norm.forward.x,
-                          .dy = {dy.data(), DType::f32, norm.shape},
-                          .normalized_shape = norm.normalized,
-                          .dx = norm.forward.y};
-  EXPECT_GE(fail_each(throws_bad_alloc([&] { const BackwardPlan made(backward); })), 1u);
+  EXPECT_GE(fail_each(throws_bad_alloc([&] { const BackwardPlan made(norm.backward); })), 1u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { compiled_targets(); })), 2u);
   EXPECT_GE(fail_each(throws_bad_alloc([] { supported_targets(); })), 2u);
 }
@@ -87,41 +84,30 @@ TEST(Stress_Memory, PlansOfManyAxesThrowBadAlloc) {
 
 // The failing process has no memory for an error text either. The other processes report it, and all stay in step.
 TEST(Stress_Memory, AllProcessesReportThatOneIsOutOfMemory) {
-  constexpr std::size_t kFails = 1;
-  std::string texts[3];
-  Processes(3).run([&](const Communicator& communicator) {
+  const auto texts = told(3, [](const Communicator& communicator) {
     Norm norm;
     ShardedNorm sharded(norm.forward, communicator);
-    const auto run_with = [&](double eps) {
-      Forward forward = norm.forward;
-      forward.eps = eps;
-      const FailingAllocation scope(eps < 0 ? 0 : 100000, Failing::one);
-      sharded.run(forward);
-    };
+    Forward wrong = norm.forward;
+    if (communicator.rank == 1) wrong.eps = -1;
     try {
-      run_with(communicator.rank == kFails ? -1 : 1e-5);
-    } catch (const std::exception& error) {
-      texts[communicator.rank] = error.what();
+      const FailingAllocation scope(communicator.rank == 1 ? 0 : 100000, Failing::one);
+      sharded.run(wrong);
+    } catch (const std::exception&) {
+      EXPECT_NO_THROW(sharded.run(norm.forward));
+      throw;
     }
-    EXPECT_NO_THROW(run_with(1e-5));
   });
-  EXPECT_EQ(texts[kFails], std::bad_alloc().what());
-  EXPECT_EQ(texts[0], "process 1 has failed: " + texts[kFails]);
-  EXPECT_EQ(texts[2], texts[0]);
+  expect_failure_of(1, std::bad_alloc().what(), texts);
 }
 
 TEST(Stress_Memory, CopiesOfPlansNeedNoMemory) {
   Norm norm, other;
   other.x[3] = 11;
   Plan plan(norm.forward);
-  const std::vector<float> dy(24, 1.0f);
-  const BackwardPlan backward({.x = norm.forward.x,
-                               .dy = {dy.data(), DType::f32, norm.shape},
-                               .normalized_shape = norm.normalized,
-                               .dx = norm.forward.y});
+  const BackwardPlan backward(norm.backward);
   {
     const Plan another(other.forward);
-    const OutOfMemory scope;
+    const FailingAllocation scope(0, Failing::one_and_all_after);
     plan = another;
     const BackwardPlan copy(backward);
   }
@@ -164,18 +150,23 @@ TEST(Stress_Memory, TheCApiReturnsAStatus) {
             4u);
   call.given.eps = -1;
   const std::vector<float> before = call.memory;
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_run(&call.given, nullptr)); }), 2u);
-  EXPECT_EQ(call.memory, before);
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_run(nullptr, nullptr)); }), 2u);
   CBackwardCall gradients;
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_run_backward(&gradients.given, nullptr, 0, nullptr)); }), 2u);
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_plan_run(nullptr, nullptr)); }), 2u);
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_plan_run_with(nullptr, nullptr, nullptr)); }), 2u);
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_pool_executor(1, nullptr)); }), 2u);
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_forward_init(nullptr, 8)); }), 2u);
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_target(nullptr)); }), 2u);
   float x = 0;
-  EXPECT_GE(fail_each([&] { return is_out(evenorm_layer_norm_f32(&x, &x, 1, 0, nullptr, nullptr, 1e-5)); }), 2u);
+  const std::function<evenorm_status()> refused[] = {
+      [&] { return evenorm_run(&call.given, nullptr); },
+      [&] { return evenorm_run(nullptr, nullptr); },
+      [&] { return evenorm_run_backward(&gradients.given, nullptr, 0, nullptr); },
+      [&] { return evenorm_plan_run(nullptr, nullptr); },
+      [&] { return evenorm_plan_run_with(nullptr, nullptr, nullptr); },
+      [&] { return evenorm_pool_executor(1, nullptr); },
+      [&] { return evenorm_forward_init(nullptr, 8); },
+      [&] { return evenorm_target(nullptr); },
+      [&] { return evenorm_layer_norm_f32(&x, &x, 1, 0, nullptr, nullptr, 1e-5); },
+  };
+  for (const auto& refusal : refused) {
+    EXPECT_GE(fail_each([&] { return is_out(refusal()); }), 2u) << "refusal " << &refusal - refused;
+  }
+  EXPECT_EQ(call.memory, before);
 }
 
 // Every layout and mixture of types, statistics and parameters, in C++ and C, with and without a plan.

@@ -62,4 +62,14 @@ struct CBackwardCall : BackwardCall {
   }
 };
 
+// Gives each tensor of a call a wrong type in turn, and expects a refusal that names it.
+template <class Call, class Pass, class Type, class... Tensors>
+void expect_types_refused(Call (*make)(), std::string (Call::*error)(), Pass Call::*pass, Type dtype,
+                          std::initializer_list<const char*> names, Tensors Pass::*... tensors) {
+  const std::string wrong =
+      " has dtype " + std::to_string(static_cast<int>(dtype)) + ", which is none of f64, f32, bf16, f16";
+  const char* const* name = names.begin();
+  (expect_refused(make, error, {{[=](Call& call) { (call.*pass.*tensors).dtype = dtype; }, *name++ + wrong}}), ...);
+}
+
 }  // namespace evenorm::testing

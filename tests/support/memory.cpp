@@ -11,14 +11,12 @@ namespace {
 
 constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
-thread_local bool is_out = false;
 thread_local bool stays_out = false;  // all allocations fail after the first failure
 thread_local bool has_failed_once = false;
 thread_local std::size_t until_failure = kNever;
 thread_local evenorm::testing::Allocations counts{0, 0};
 
 [[maybe_unused]] bool fails_now() {
-  if (is_out) return true;
   if (until_failure == kNever) return false;
   if (until_failure > 0) {
     --until_failure;
@@ -70,9 +68,6 @@ void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
 #endif
 
 namespace evenorm::testing {
-
-OutOfMemory::OutOfMemory() { is_out = true; }
-OutOfMemory::~OutOfMemory() { is_out = false; }
 
 FailingAllocation::FailingAllocation(std::size_t number, Failing failing) {
   has_failed_once = false;

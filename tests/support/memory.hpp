@@ -5,19 +5,10 @@
 
 namespace evenorm::testing {
 
-// During its lifetime, operator new throws std::bad_alloc on this thread.
-class OutOfMemory {
- public:
-  OutOfMemory();
-  ~OutOfMemory();
-  OutOfMemory(const OutOfMemory&) = delete;
-  OutOfMemory& operator=(const OutOfMemory&) = delete;
-};
-
 enum class Failing { one, one_and_all_after };
 
-// During its lifetime, one allocation of this thread fails: number `number`, counted from 0. Or all fail from that one
-// on.
+// During its lifetime, one allocation of this thread fails with std::bad_alloc: number `number`, counted from 0. Or all
+// fail from that one on.
 class FailingAllocation {
  public:
   FailingAllocation(std::size_t number, Failing failing);
