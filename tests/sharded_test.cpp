@@ -318,46 +318,45 @@ TEST(Contract_ShardedAccuracy, ProcessesOfDifferentMagnitudesAreWithinTheBound) 
 
 // --- the moments of rows -------------------------------------------------------------------------------------------
 
-// The moments that one process finds if it has all columns. y's type decides whether the arithmetic is f64.
-std::vector<Moments> moments_on(internal::Target target, Kind kind, const ConstTensor& x, DType y,
-                                std::span<const std::int64_t> axes, const Executor& executor = {}) {
-  const internal::Problem p =
-      internal::validate(Forward{.kind = kind, .x = x, .y = {nullptr, y, x.shape}, .axes = axes});
-  return moments_of_whole_rows(target, {static_cast<std::int64_t>(p.cols)}, {p}, executor);
-}
-
-std::vector<Moments> moments_on(internal::Target target, Kind kind, const Array& x, std::size_t cols, bool wide,
-                                const Executor& executor = {}) {
+// The moments that one process finds if it has all columns. wide: the arithmetic is f64.
+std::vector<Moments> moments_on(internal::Target target, Kind kind, const Array& x, std::size_t cols, bool wide) {
   const std::int64_t shape[] = {static_cast<std::int64_t>(x.size() / cols), static_cast<std::int64_t>(cols)};
   const std::int64_t axes[] = {1};
-  return moments_on(target, kind, {x.data(), x.dtype(), shape}, wide ? DType::f64 : x.dtype(), axes, executor);
+  const internal::Problem p = internal::validate(Forward{.kind = kind,
+                                                         .x = {x.data(), x.dtype(), shape},
+                                                         .y = {nullptr, wide ? DType::f64 : x.dtype(), shape},
+                                                         .axes = axes});
+  return moments_of_whole_rows(target, {shape[1]}, {p});
 }
 
-TEST(Contract_ShardedMoments, AreExactForASmallRow) {
-  for (const DType type : kAllTypes) {
-    const Array x(type, std::vector<double>{1, 2, 3, 6});
-    for (const internal::Target target : runnable_targets()) {
-      for (const bool wide : {false, true}) {
-        EXPECT_TRUE(same_bits(moments_on(target, Kind::layer, x, 4, wide), {{4, 3, 0, 14}}));
-        EXPECT_TRUE(same_bits(moments_on(target, Kind::layer, x, 2, wide), {{2, 1.5, 0, 0.5}, {2, 4.5, 0, 4.5}}));
-        EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, x, 4, wide), {{4, 0, 0, 50}}));
+TEST(Contract_ShardedMoments, AreExactForSmallRowsAndNotFiniteIfSquaresAreNot) {
+  using enum Kind;
+  struct Rows {
+    std::span<const DType> types;
+    Kind kind;
+    std::vector<double> x;
+    std::size_t cols;
+    std::vector<Moments> moments;
+  };
+  const std::span<const DType> all = kAllTypes, f64 = all.first(1), f32 = all.subspan(1, 1);
+  for (const Rows& rows :
+       {Rows{all, layer, {1, 2, 3, 6}, 4, {{4, 3, 0, 14}}},
+        Rows{all, layer, {1, 2, 3, 6}, 2, {{2, 1.5, 0, 0.5}, {2, 4.5, 0, 4.5}}},
+        Rows{all, rms, {1, 2, 3, 6}, 4, {{4, 0, 0, 50}}}, Rows{all, rms, {0, 0, 0, 0, 0}, 5, {{5, 0, 0, 0}}},
+        // f64 holds the squares of f32, but not those of f64.
+        Rows{f64, layer, {0x1p1000, 0x1.8p1000}, 2, {{2, kNan, kNan, kNan}}},
+        Rows{f64, rms, {0x1p1000, 0x1.8p1000}, 2, {{2, kNan, kNan, kNan}}},
+        Rows{f32, rms, {0x1p-149, 0}, 2, {{2, 0, 0, 0x1p-298}}},
+        Rows{f32, rms, {0x1p127, 0}, 2, {{2, 0, 0, 0x1p254}}}}) {
+    for (const DType type : rows.types) {
+      for (const internal::Target target : runnable_targets()) {
+        for (const bool wide : {false, true}) {
+          const auto found = moments_on(target, rows.kind, Array(type, rows.x), rows.cols, wide);
+          EXPECT_TRUE(same_bits(found, rows.moments))
+              << rows.x[0] << " of " << name(type) << ", " << found[0].m2 << " on " << internal::name(target);
+        }
       }
     }
-  }
-}
-
-// f64 holds the squares of f32, but not those of f64.
-TEST(Contract_ShardedMoments, AreNotFiniteIfSquaresAreNot) {
-  const Array huge(DType::f64, std::vector<double>{0x1p1000, 0x1.8p1000});
-  const Array small_f32(DType::f32, std::vector<double>{0x1p-149, 0}),
-      large_f32(DType::f32, std::vector<double>{0x1p127, 0});
-  for (const internal::Target target : runnable_targets()) {
-    for (const Kind kind : kBothKinds) {
-      EXPECT_TRUE(same_bits(moments_on(target, kind, huge, 2, false), {{2, kNan, kNan, kNan}}));
-    }
-    EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, small_f32, 2, false), {{2, 0, 0, 0x1p-298}}));
-    EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, large_f32, 2, false), {{2, 0, 0, 0x1p254}}));
-    EXPECT_TRUE(same_bits(moments_on(target, Kind::rms, Array(DType::f64, 5), 5, false), {{5, 0, 0, 0}}));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <cstring>
 #include <deque>
@@ -39,7 +40,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<std::type_identity_t<T
 
 // --- all steps of all processes, one after the other ---------------------------------------------------------------
 
-// The forward passes of all processes. A process without columns has none. Returns the moments of the whole rows.
+// The moments of the whole rows, from the forward passes of all processes. A process without columns has none.
 inline std::vector<Moments> moments_of_whole_rows(internal::Target target, const Columns& columns,
                                                   const std::vector<internal::Problem>& passes,
                                                   const Executor& executor = {}) {
@@ -76,53 +77,45 @@ inline bool fits_processes(const contracts::Operation& op, const contracts::Arra
   return true;
 }
 
-// The columns [first, first + n) of a pass over the last of two axes, as one process has them. All tensors have
-// strides.
+// The columns of each process of a pass over the last of two axes. All tensors have strides.
 template <class Pass>
-struct CutPass {
-  CutPass(const Pass& whole, std::int64_t first, std::int64_t n) : shape{whole.x.shape[0], n}, pass(whole) {
-    pass.normalized_shape = std::span(shape).last(1);
-    const auto cut = [&](auto&... tensors) {
-      const auto one = [&](auto& tensor) {
+class CutPasses {
+ public:
+  CutPasses(const Pass& whole, const Columns& columns) : passes_(columns.size(), whole) {
+    for (const std::int64_t n : columns) shapes_.push_back({whole.x.shape[0], n});
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < columns.size(); first += columns[i++]) {
+      Pass& pass = passes_[i];
+      const std::span<const std::int64_t> shape = shapes_[i];
+      const auto cut = [&](auto& tensor) {
         if (tensor.data == nullptr) return;
         const auto bytes = first * tensor.strides.back() * static_cast<std::int64_t>(size_of(tensor.dtype));
         tensor.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data) + bytes);
-        tensor.shape = tensor.shape.size() == 2 ? std::span<const std::int64_t>(shape) : pass.normalized_shape;
+        tensor.shape = shape.last(tensor.shape.size());
       };
-      (one(tensors), ...);
-    };
-    if constexpr (std::is_same_v<Pass, Forward>) {
-      cut(pass.x, pass.y, pass.weight, pass.bias);
-    } else {
-      cut(pass.x, pass.dy, pass.weight, pass.dx, pass.dweight, pass.dbias);
+      const auto cut_all = [&](auto&... tensors) { (cut(tensors), ...); };
+      if constexpr (std::is_same_v<Pass, Forward>) cut_all(pass.x, pass.y, pass.weight, pass.bias);
+      if constexpr (std::is_same_v<Pass, Backward>) {
+        cut_all(pass.x, pass.dy, pass.weight, pass.dx, pass.dweight, pass.dbias);
+      }
+      pass.normalized_shape = shape.last(1);
     }
   }
-  CutPass(const CutPass&) = delete;
-  CutPass& operator=(const CutPass&) = delete;
+  const Pass& operator[](std::size_t process) const { return passes_[process]; }
 
-  std::int64_t shape[2];
-  Pass pass;
+ private:
+  std::vector<std::array<std::int64_t, 2>> shapes_;
+  std::vector<Pass> passes_;
 };
-
-template <class Pass>
-std::deque<CutPass<Pass>> cut_passes(const Pass& whole, const Columns& columns) {
-  std::deque<CutPass<Pass>> cut;
-  std::int64_t first = 0;
-  for (const std::int64_t n : columns) {
-    cut.emplace_back(whole, first, n);
-    first += n;
-  }
-  return cut;
-}
 
 // Runs a forward pass over the last of two axes, as processes that share its columns.
 inline contracts::Runner sharded_on(internal::Target target, const Columns& columns) {
   return [=](const Forward& whole, const Executor& executor) {
-    const auto cut = cut_passes(whole, columns);
+    const CutPasses<Forward> cut(whole, columns);
     std::vector<internal::Problem> passes(columns.size());
     for (std::size_t i = 0; i < columns.size(); ++i) {
       if (columns[i] == 0) continue;
-      passes[i] = internal::validate(cut[i].pass);
+      passes[i] = internal::validate(cut[i]);
       internal::validate_buffers(passes[i]);
     }
     std::vector<Moments> moments = moments_of_whole_rows(target, columns, passes, executor);
@@ -137,12 +130,12 @@ inline contracts::Runner sharded_on(internal::Target target, const Columns& colu
 // Runs a backward pass likewise, with the moments of the forward pass.
 inline contracts::BackwardRunner gradients_sharded_on(internal::Target target, const Columns& columns) {
   return [=](const Backward& whole, const Executor& executor) {
-    const auto cut = cut_passes(whole, columns);
+    const CutPasses<Backward> cut(whole, columns);
     std::vector<internal::Problem> forwards(columns.size());
     bool wide = false;
     for (std::size_t i = 0; i < columns.size(); ++i) {
       if (columns[i] == 0) continue;
-      const Backward& b = cut[i].pass;
+      const Backward& b = cut[i];
       forwards[i] = internal::validate(Forward{.kind = b.kind,
                                                .x = b.x,
                                                .y = {nullptr, b.dy.dtype, b.x.shape},
@@ -158,7 +151,7 @@ inline contracts::BackwardRunner gradients_sharded_on(internal::Target target, c
     std::vector<std::optional<internal::GradientPass>> passes(columns.size());
     for (std::size_t i = 0; i < columns.size(); ++i) {
       if (columns[i] == 0) continue;
-      passes[i] = internal::gradient_pass(Cuts(columns, i), cut[i].pass, moments);
+      passes[i] = internal::gradient_pass(Cuts(columns, i), cut[i], moments);
       internal::find_gradient_sums_on(target, Cuts(columns, i), *passes[i],
                                       std::span(sums).subspan(i * numbers, numbers), executor);
     }
