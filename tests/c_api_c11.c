@@ -4,7 +4,6 @@
 #include <evenorm/evenorm.h>
 #include <evenorm/evenorm_sharded.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TEXT_(x) #x
@@ -70,13 +69,9 @@ const char* evenorm_c11(void) {
   memset(y, 0, sizeof y);
   EXPECT(evenorm_layer_norm_f32(kX, y, 1, 3, kWeight, kBias, 1e-5) == EVENORM_OK && is_near(y, kY));
 
-  size_t bytes = 0;
   evenorm_backward backward = worked_backward(dx, dweight);
-  EXPECT(evenorm_backward_scratch_bytes(&backward, &bytes) == EVENORM_OK && bytes > 0);
-  void* scratch = malloc(bytes);
-  const evenorm_status ran = evenorm_run_backward(&backward, scratch, bytes, NULL);
-  free(scratch);
-  EXPECT(ran == EVENORM_OK && is_near(dx, kDx) && is_near(dweight, kDweight));
+  EXPECT(evenorm_run_backward(&backward, NULL, 0, NULL) == EVENORM_OK && is_near(dx, kDx));
+  EXPECT(is_near(dweight, kDweight));
   memset(dx, 0, sizeof dx);
   EXPECT(evenorm_layer_norm_backward_f32(kDy, kX, dx, 1, 3, kWeight, dweight, dbias, 1e-5) == EVENORM_OK);
   EXPECT(is_near(dx, kDx) && is_near(dweight, kDweight) && memcmp(dbias, kDy, sizeof kDy) == 0);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <latch>
+#include <optional>
 #include <thread>
 
 #include "contracts/fp_mode.hpp"
@@ -62,54 +63,31 @@ TEST(Stress_Threads, SeparateWorkHasTheSameBits) {
   });
 }
 
-// All threads run one plan, made in C++ and in C, on their own buffers.
-void share_a_plan(std::int64_t rows, std::int64_t cols) {
-  const auto size = static_cast<std::size_t>(rows * cols);
-  const std::array shape{rows, cols};
-  const std::span<const std::int64_t> outer(&shape[0], 1), normalized(&shape[1], 1);
-  std::vector<float> x(size), expected(size), weight(static_cast<std::size_t>(cols), 0.75f);
-  for (std::size_t i = 0; i < size; ++i) x[i] = static_cast<float>(i * i % 1021) - 300;
-  std::vector<double> expected_rstd(static_cast<std::size_t>(rows));
-  const Forward forward{.x = {x.data(), DType::f32, shape},
-                        .y = {expected.data(), DType::f32, shape},
-                        .normalized_shape = normalized,
-                        .weight = {weight.data(), DType::f32, normalized},
-                        .rstd = {expected_rstd.data(), DType::f64, outer}};
-  const Plan plan(forward);
-  plan.run();
-  const evenorm_forward described = contracts::c_forward(forward);
-  evenorm_plan* c_plan = nullptr;
-  ASSERT_EQ(evenorm_plan_create(&described, &c_plan), EVENORM_OK);
-
-  expect_on_threads([&](std::size_t i) {
-    const FpModeScope mode(mode_of(i));
-    const Executor executor = executor_of(i);
-    const evenorm_executor c_executor = contracts::c_executor(executor);
-    std::vector<float> y(size);
-    std::vector<double> rstd(expected_rstd.size());
-    evenorm_forward own = described;
-    own.y.data = y.data();
-    own.rstd.data = rstd.data();
-    const evenorm_buffers b = contracts::c_buffers(own);
-    int errors = 0;
-    for (int round = 0; round < 4; ++round) {
-      y.assign(size, 0);
-      rstd.assign(rstd.size(), 0);
-      if (i < kThreads / 2) {
-        plan.run({b.x, b.y, b.weight, b.bias, b.mean, b.rstd}, executor);
-      } else if (evenorm_plan_run_with(c_plan, &b, &c_executor) != EVENORM_OK) {
-        ++errors;
-      }
-      errors += y == expected && rstd == expected_rstd ? 0 : 1;
-    }
-    return errors;
-  });
-  evenorm_plan_destroy(c_plan);
-}
-
+// All threads run one plan, made in C++ or in C, on their own buffers.
 TEST(Stress_Threads, OnePlanForAllHasTheSameBits) {
-  share_a_plan(257, 768);
-  share_a_plan(1, 200003);
+  for (const Work& work : all_work()) {
+    std::optional<Plan> plan;
+    evenorm_plan* c_plan = nullptr;
+    const auto make = [&](const Forward& forward, const Executor&) {
+      plan.emplace(forward).run();
+      const evenorm_forward given = contracts::c_forward(forward);
+      contracts::check_status(evenorm_plan_create(&given, &c_plan));
+    };
+    ASSERT_TRUE(work.comes_out(make, {})) << work.op.name();
+    expect_on_threads([&](std::size_t i) {
+      const FpModeScope mode(mode_of(i));
+      const auto share = [&](const Forward& forward, const Executor& executor) {
+        const evenorm_buffers b = contracts::c_buffers(contracts::c_forward(forward));
+        const evenorm_executor c_executor = contracts::c_executor(executor);
+        i < kThreads / 2 ? plan->run({b.x, b.y, b.weight, b.bias, b.mean, b.rstd}, executor)
+                         : contracts::check_status(evenorm_plan_run_with(c_plan, &b, &c_executor));
+      };
+      int errors = 0;
+      for (int round = 0; round < 2; ++round) errors += work.comes_out(share, executor_of(i)) ? 0 : 1;
+      return errors;
+    });
+    evenorm_plan_destroy(c_plan);
+  }
 }
 
 // Each thread causes its own kind of error, and reads it while other threads cause theirs.

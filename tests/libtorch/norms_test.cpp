@@ -27,16 +27,9 @@ using testing_torch::same_bits;
 using torch::Tensor;
 
 evenorm::DType dtype_of(const Tensor& t) {
-  switch (t.scalar_type()) {
-    case torch::kDouble:
-      return evenorm::DType::f64;
-    case torch::kFloat:
-      return evenorm::DType::f32;
-    case torch::kBFloat16:
-      return evenorm::DType::bf16;
-    default:
-      return evenorm::DType::f16;
-  }
+  using enum evenorm::DType;
+  const torch::ScalarType type = t.scalar_type();
+  return type == torch::kDouble ? f64 : type == torch::kFloat ? f32 : type == torch::kBFloat16 ? bf16 : f16;
 }
 
 evenorm::ConstTensor view(const Tensor& t) {
