@@ -2,32 +2,24 @@
 #include <vector>
 
 #include "evenorm/modules.hpp"
-#include "evenorm/sharded.hpp"
 #include "support/c_call.hpp"
+#include "support/processes.hpp"
 
 namespace evenorm::testing {
 namespace {
 
-constexpr std::int64_t kRowsAndCols[] = {2, 4};
-constexpr std::span<const std::int64_t> kCols(&kRowsAndCols[1], 1);
+constexpr std::int64_t kFour[] = {4};
 
+// A process of which `cols` of 4 columns are its own, and an all-gather of one process.
+Shard shard_of(std::size_t cols) {
+  contracts::BackwardOperation op = contracts::same_type_backward(Kind::layer, DType::f64, 4);
+  op.forward.bias = DType::f64;
+  return {example(op, {"normal"}, {"normal"}, 2), 0, cols};
+}
 Communicator alone() {
   return {0, 1, nullptr,
           [](void*, const std::byte* mine, std::size_t bytes, std::byte* all) { std::copy_n(mine, bytes, all); }};
 }
-
-// A norm over processes, of which this one has `cols` columns. A parameter with a shape is present.
-struct Sharded {
-  explicit Sharded(std::int64_t cols) : shape{2, cols} {
-    forward.x = {x.data(), DType::f64, shape};
-    forward.y = {y.data(), DType::f64, shape};
-    forward.normalized_shape = std::span(shape).last(1);
-    forward.weight = forward.bias = {nullptr, DType::f64, forward.normalized_shape};
-  }
-  std::vector<double> x = std::vector<double>(8, 1), y = x;
-  std::int64_t shape[2];
-  Forward forward;
-};
 
 class Enumerations : public ::testing::TestWithParam<int> {};
 
@@ -52,23 +44,17 @@ TEST_P(Enumerations, RejectsAnInvalidKind) {
     const std::int64_t columns[] = {own, 4};
     const Cuts cuts(columns, 0);
     expect("Cuts::numbers", [&] { static_cast<void>(cuts.numbers(Pass::forward, kind, true)); });
-    Sharded sharded(own);
-    sharded.forward.kind = kind;
-    expect("ShardedNorm", [&] { const ShardedNorm norm(sharded.forward, alone()); });
+    Shard shard = shard_of(static_cast<std::size_t>(own));
+    shard.forward.kind = kind;
+    expect("ShardedNorm", [&] { const ShardedNorm norm(shard.forward, alone()); });
   }
-  Sharded sharded(4);
-  sharded.forward.weight = sharded.forward.bias = {};
-  const std::vector<double> untouched = sharded.y;
-  ShardedNorm norm(sharded.forward, alone());
-  sharded.forward.kind = kind;
-  const Backward backward{.kind = kind,
-                          .x = sharded.forward.x,
-                          .dy = sharded.forward.x,
-                          .normalized_shape = kCols,
-                          .dx = sharded.forward.y};
-  expect("ShardedNorm::run(Forward)", [&] { norm.run(sharded.forward); });
-  expect("ShardedNorm::run(Backward)", [&] { norm.run(backward, std::vector<Moments>(2)); });
-  EXPECT_EQ(sharded.y, untouched);
+  Shard shard = shard_of(4);
+  ShardedNorm norm(shard.forward, alone());
+  shard.forward.kind = shard.backward.kind = kind;
+  expect("ShardedNorm::run(Forward)", [&] { norm.run(shard.forward); });
+  expect("ShardedNorm::run(Backward)", [&] { norm.run(shard.backward, std::vector<Moments>(2)); });
+  EXPECT_THAT(shard.y.bytes(), ::testing::Each(std::byte{}));
+  EXPECT_THAT(shard.dx.bytes(), ::testing::Each(std::byte{}));
 }
 
 TEST_P(Enumerations, RejectsAnInvalidDType) {
@@ -88,17 +74,17 @@ TEST_P(Enumerations, RejectsAnInvalidDType) {
 
   const std::vector<double> values(4);
   LayerNorm module(4, LayerNormOptions{.dtype = DType::f64});
-  const NamedConstTensor named[] = {{"weight", {values.data(), dtype, kCols}}};
+  const NamedConstTensor named[] = {{"weight", {values.data(), dtype, kFour}}};
   EXPECT_EQ(error_of([&] { module.load(named); }), "weight" + wrong);
   EXPECT_EQ(error_of([&] { const LayerNorm made(4, LayerNormOptions{.dtype = dtype}); }), "the module" + wrong);
   EXPECT_EQ(name(dtype), "");
   EXPECT_EQ(size_of(dtype), 0u);
 
-  for (const std::int64_t own : {4, 0}) {
+  for (const std::size_t own : {4, 0}) {
     const auto sharded = [&](const char* name, auto Forward::*tensor) {
-      Sharded made(own);
-      (made.forward.*tensor).dtype = dtype;
-      EXPECT_EQ(error_of([&] { const ShardedNorm norm(made.forward, alone()); }), name + wrong);
+      Shard shard = shard_of(own);
+      (shard.forward.*tensor).dtype = dtype;
+      EXPECT_EQ(error_of([&] { const ShardedNorm norm(shard.forward, alone()); }), name + wrong);
     };
     sharded("x", &Forward::x);
     sharded("y", &Forward::y);
@@ -108,7 +94,7 @@ TEST_P(Enumerations, RejectsAnInvalidDType) {
 }
 
 TEST_P(Enumerations, RejectsAnInvalidPass) {
-  const Cuts cuts(kCols, 0);
+  const Cuts cuts(kFour, 0);
   const auto pass = static_cast<Pass>(GetParam());
   EXPECT_EQ(error_of([&] { static_cast<void>(cuts.numbers(pass, Kind::rms, false)); }),
             "pass is " + std::to_string(GetParam()) + ", which is none of forward, backward");

@@ -32,27 +32,23 @@ void put(std::span<std::byte> message, std::size_t at, T value) {
 }
 
 // One process's columns of some rows.
-struct Own {
-  explicit Own(DType type, Kind kind = Kind::layer, std::size_t cols = 8)
-      : shard(example(contracts::same_type_backward(kind, type, cols), {"normal"}, {"normal"}, 3), 0, cols) {}
-  bool is_untouched() const {
-    const auto is_zero = [](std::byte b) { return b == std::byte{}; };
-    return std::ranges::all_of(shard.y.bytes(), is_zero) && std::ranges::all_of(shard.dx.bytes(), is_zero);
-  }
+Shard own_of(DType type, Kind kind = Kind::layer) { return {example(kind, type, 8, 3), 0, 8}; }
 
-  Shard shard;
-};
+bool is_untouched(const Shard& shard) {
+  const auto is_zero = [](std::byte b) { return b == std::byte{}; };
+  return std::ranges::all_of(shard.y.bytes(), is_zero) && std::ranges::all_of(shard.dx.bytes(), is_zero);
+}
 
 // The error of a process that makes a norm, if process 2 of 3 has sent something else.
-std::string told_at_making(const Own& own, const std::function<void(std::span<std::byte>)>& spoil) {
+std::string told_at_making(const Shard& own, const std::function<void(std::span<std::byte>)>& spoil) {
   Echo echo{0, 3, [&](std::size_t, std::size_t process, std::span<std::byte> message) {
               if (process == 2) spoil(message);
             }};
-  return error_of([&] { const ShardedNorm norm(own.shard.forward, echo.communicator()); });
+  return error_of([&] { const ShardedNorm norm(own.forward, echo.communicator()); });
 }
 
 TEST(ShardedMessages_Agreement, IsRefusedIfAnyByteDiffers) {
-  const Own own(DType::f32);
+  const Shard own = own_of(DType::f32);
   for (std::size_t at = 0; at < kAgreement; ++at) {
     for (unsigned value = 0; value < 256; value += at < kVersion ? 51 : 1) {
       bool changed = false;
@@ -67,7 +63,7 @@ TEST(ShardedMessages_Agreement, IsRefusedIfAnyByteDiffers) {
 }
 
 TEST(ShardedMessages_Agreement, NamesTheProcessAndTheField) {
-  const Own own(DType::f32);
+  const Shard own = own_of(DType::f32);
   const auto expect = [&](auto value, std::size_t at, const std::string& what) {
     EXPECT_EQ(told_at_making(own, [&](auto message) { put(message, at, value); }),
               "process 2 has sent a message whose " + what);
@@ -94,7 +90,7 @@ TEST(ShardedMessages_Agreement, NamesTheProcessAndTheField) {
 
 // A text of 192 bytes without a terminator, and bytes that would start a new line.
 TEST(ShardedMessages_Agreement, ATextIsOneLine) {
-  const Own own(DType::f32);
+  const Shard own = own_of(DType::f32);
   const std::string text = told_at_making(own, [](std::span<std::byte> message) {
     put(message, kFailed, 1U);
     std::ranges::fill(message.subspan(kText, 192), std::byte{'x'});
@@ -105,16 +101,15 @@ TEST(ShardedMessages_Agreement, ATextIsOneLine) {
 
 // The error of a process in a pass of f64, if process 1 of 2 has sent another number.
 std::string told_in_a_pass(bool back, std::size_t number, double value) {
-  Own own(DType::f64), first(DType::f64);
+  Shard own = own_of(DType::f64), first = own_of(DType::f64);
   Echo echo{0, 2, [&](std::size_t gather, std::size_t process, std::span<std::byte> message) {
               if (gather == (back ? 2 : 1) && process == 1) put(message, kNumbers + number * sizeof value, value);
             }};
-  ShardedNorm norm(own.shard.forward, echo.communicator());
+  ShardedNorm norm(own.forward, echo.communicator());
   std::vector<Moments> moments(norm.rows());
-  if (back) norm.run(first.shard.forward, moments);
-  const std::string text =
-      error_of([&] { back ? norm.run(own.shard.backward, moments) : norm.run(own.shard.forward, moments); });
-  EXPECT_TRUE(text == "no error" || own.is_untouched()) << "written before all checks";
+  if (back) norm.run(first.forward, moments);
+  const std::string text = error_of([&] { back ? norm.run(own.backward, moments) : norm.run(own.forward, moments); });
+  EXPECT_TRUE(text == "no error" || is_untouched(own)) << "written before all checks";
   return text;
 }
 
@@ -139,28 +134,28 @@ TEST(ShardedMessages_Pass, AcceptsAnyBackwardNumbers) {
 }
 
 TEST(ShardedMessages_Pass, IsRefusedIfAnyByteOfItsHeadDiffers) {
-  Own own(DType::bf16, Kind::rms);
+  const Shard own = own_of(DType::bf16, Kind::rms);
   for (std::size_t at = 0; at < kNumbers; ++at) {
     Echo echo{0, 2, [&](std::size_t gather, std::size_t process, std::span<std::byte> message) {
                 if (gather == 1 && process == 1) message[at] ^= std::byte{0x83};
               }};
-    ShardedNorm norm(own.shard.forward, echo.communicator());
-    const std::string text = error_of([&] { norm.run(own.shard.forward); });
+    ShardedNorm norm(own.forward, echo.communicator());
+    const std::string text = error_of([&] { norm.run(own.forward); });
     EXPECT_THAT(text, StartsWith("process 1 has sent a message whose ")) << "byte " << at;
     EXPECT_EQ(internal::printable(text), text);
   }
 }
 
 TEST(ShardedMessages_Steps, RefuseInvalidNumbers) {
-  Own own(DType::f64);
+  const Shard own = own_of(DType::f64);
   const Cuts cuts(Columns{8, 8}, 0);
   std::vector<double> messages(2 * 3 * 3);
   std::vector<Moments> moments(3, Moments{-1}), untouched = moments;
   messages[3 * 3 + 2] = -1e18;
-  EXPECT_THAT(error_of([&] { detail::run_shard(cuts, own.shard.forward, true, messages, moments, {}); }),
+  EXPECT_THAT(error_of([&] { detail::run_shard(cuts, own.forward, true, messages, moments, {}); }),
               StartsWith("process 1 has sent a message whose sum of squares of row 0 is -1e+18"));
   EXPECT_TRUE(same_bits(moments, untouched));
-  EXPECT_TRUE(own.is_untouched());
+  EXPECT_TRUE(is_untouched(own));
 }
 
 // Two processes. From gather number `first` on, each receives the messages in reverse order.
