@@ -70,6 +70,8 @@ const char* evenorm_c11(void) {
   EXPECT(evenorm_layer_norm_f32(kX, y, 1, 3, kWeight, kBias, 1e-5) == EVENORM_OK && is_near(y, kY));
 
   evenorm_backward backward = worked_backward(dx, dweight);
+  EXPECT(forward.eps == 1e-5 && forward.kind == EVENORM_LAYER && backward.eps == 1e-5 &&
+         backward.kind == EVENORM_LAYER);
   EXPECT(evenorm_run_backward(&backward, NULL, 0, NULL) == EVENORM_OK && is_near(dx, kDx));
   EXPECT(is_near(dweight, kDweight));
   memset(dx, 0, sizeof dx);

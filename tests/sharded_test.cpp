@@ -39,23 +39,18 @@ void expect_bits_of_the_whole(const Example& it, const Columns& columns, const L
   }
 }
 
-// Row 4 has a NaN, and row 10 an infinity.
-void spoil_rows(Example& it) {
-  const std::size_t cols = it.op.forward.cols;
-  it.inputs.x.set(4 * cols + cols / 2, kNan);
-  it.inputs.x.set(11 * cols - 1, std::numeric_limits<double>::infinity());
-}
-
 // A forward pass alone.
 Example of_rows(const Operation& op, const Array& x) {
   Example it = example({op}, {"zeros"}, {"zeros"}, 1);
   it.inputs.x = x;
   return it;
 }
+// Row 4 has a NaN, and row 10 an infinity, if there are so many rows.
 Example rows_to_split(const Operation& op, std::size_t rows = 11) {
-  Example it = of_rows(op, rows_of(rows_of_type(DType::f64), op.x, rows, op.cols, 1));
-  if (rows > 10) spoil_rows(it);
-  return it;
+  Array x = rows_of(rows_of_type(DType::f64), op.x, rows, op.cols, 1);
+  if (rows > 10) x.set(4 * op.cols + op.cols / 2, kNan);
+  if (rows > 10) x.set(11 * op.cols - 1, std::numeric_limits<double>::infinity());
+  return of_rows(op, x);
 }
 
 class Contract_Sharded : public ::testing::TestWithParam<DType> {};
