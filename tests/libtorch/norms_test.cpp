@@ -21,7 +21,6 @@ using evenorm::torch::RMSNormOptions;
 using ::testing::ElementsAre;
 using testing_torch::distance;
 using testing_torch::error_of;
-using testing_torch::printed;
 using testing_torch::random;
 using testing_torch::same_bits;
 using torch::Tensor;
@@ -249,10 +248,10 @@ TEST(Torch_Modules, AcceptPyTorchsOptions) {
 }
 
 TEST(Torch_Modules, PrintTheirOptions) {
-  EXPECT_EQ(printed(LayerNorm(LayerNormOptions({2, 3}).bias(false))),
+  EXPECT_EQ(c10::str(LayerNorm(LayerNormOptions({2, 3}).bias(false))),
             "evenorm::torch::LayerNorm([2, 3], eps=1e-05, elementwise_affine=true, bias=false)");
-  EXPECT_EQ(printed(RMSNorm(RMSNormOptions({8}))), "evenorm::torch::RMSNorm([8], elementwise_affine=true)");
-  EXPECT_EQ(printed(RMSNorm(RMSNormOptions({8}).eps(1e-6).elementwise_affine(false))),
+  EXPECT_EQ(c10::str(RMSNorm(RMSNormOptions({8}))), "evenorm::torch::RMSNorm([8], elementwise_affine=true)");
+  EXPECT_EQ(c10::str(RMSNorm(RMSNormOptions({8}).eps(1e-6).elementwise_affine(false))),
             "evenorm::torch::RMSNorm([8], eps=1e-06, elementwise_affine=false)");
 }
 

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <sstream>
 #include <string>
 
 namespace testing_torch {
@@ -38,13 +37,6 @@ std::string error_of(const Call& call) {
     return error.what_without_backtrace();
   }
   return {};
-}
-
-template <class T>
-std::string printed(const T& value) {
-  std::ostringstream stream;
-  stream << value;
-  return stream.str();
 }
 
 }  // namespace testing_torch

@@ -21,7 +21,7 @@ using transformer::Question;
 
 constexpr double kClose = 1e-12;  // f64, two layers
 
-// The definition in f64, from the module's parameters by name. x has shape (length, width).
+// The definition in f64, from the module's parameters by name, with PyTorch's layer norm. x has shape (length, width).
 class Definition {
  public:
   Definition(transformer::Transformer& model, const ModelOptions& options) : options_(options) {
@@ -38,13 +38,10 @@ class Definition {
 
   const Tensor& at(const std::string& name) const { return parameters_.at(name); }
   Tensor linear(const std::string& name, const Tensor& x) const {
-    return x.matmul(at(name + ".weight").t()) + at(name + ".bias");
+    return ::at::linear(x, at(name + ".weight"), at(name + ".bias"));
   }
-
   Tensor norm(const std::string& name, const Tensor& x) const {
-    const Tensor centred = x - x.mean(1, true);
-    const Tensor xhat = centred / (centred.square().mean(1, true) + 1e-5).sqrt();
-    return xhat * at(name + ".norm.weight") + at(name + ".norm.bias");
+    return ::at::layer_norm(x, {x.size(1)}, at(name + ".norm.weight"), at(name + ".norm.bias"));
   }
 
   Tensor embedded(const Tensor& tokens) const {
