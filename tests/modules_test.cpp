@@ -173,19 +173,19 @@ TEST_P(Modules_All, CopiesAreIndependentAndMovesKeepViews) {
   });
 }
 
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  for (const DType dtype : kAllTypes) {
-    cases.push_back({Kind::layer, dtype});
-    cases.push_back({Kind::rms, dtype});
-  }
-  cases.push_back({Kind::layer, DType::f32, true, false});
-  cases.push_back({Kind::layer, DType::f32, false});
-  cases.push_back({Kind::rms, DType::f32, false});
-  return cases;
-}
+constexpr Case kCases[] = {{Kind::layer, DType::f64},
+                           {Kind::layer, DType::f32},
+                           {Kind::layer, DType::bf16},
+                           {Kind::layer, DType::f16},
+                           {Kind::layer, DType::f32, true, false},
+                           {Kind::layer, DType::f32, false},
+                           {Kind::rms, DType::f64},
+                           {Kind::rms, DType::f32},
+                           {Kind::rms, DType::bf16},
+                           {Kind::rms, DType::f16},
+                           {Kind::rms, DType::f32, false}};
 
-INSTANTIATE_TEST_SUITE_P(, Modules_All, ::testing::ValuesIn(all_cases()), [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(, Modules_All, ::testing::ValuesIn(kCases), [](const auto& test) {
   const Case& c = test.param;
   return word(c.kind) + word(c.dtype) + (c.affine ? c.bias ? "" : "WithoutBias" : "WithoutParameters");
 });
