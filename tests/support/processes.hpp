@@ -40,21 +40,26 @@ bool same_bits(const std::vector<T>& a, const std::vector<std::type_identity_t<T
 
 // --- all steps of all processes, one after the other ---------------------------------------------------------------
 
+// Calls work(process) for each process that has columns.
+template <class Work>
+void for_each_process(const Columns& columns, const Work& work) {
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] != 0) work(i);
+  }
+}
+
 // The moments of the whole rows, from the forward passes of all processes. A process without columns has none.
 inline std::vector<Moments> moments_of_whole_rows(internal::Target target, const Columns& columns,
                                                   const std::vector<internal::Problem>& passes,
                                                   const Executor& executor = {}) {
-  std::size_t some = 0;
-  while (columns[some] == 0) ++some;
-  const internal::Problem& p = passes[some];
+  const internal::Problem& p = passes[static_cast<std::size_t>(std::ranges::max_element(columns) - columns.begin())];
   const bool wide = internal::arithmetic_type(p) == DType::f64;
   const std::size_t numbers = p.rows * Cuts(columns, 0).numbers(Pass::forward, p.kind, wide);
   std::vector<double> messages(columns.size() * numbers);
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    if (columns[i] == 0) continue;
+  for_each_process(columns, [&](std::size_t i) {
     internal::find_moments_on(target, Cuts(columns, i), passes[i], std::span(messages).subspan(i * numbers, numbers),
                               executor);
-  }
+  });
   const internal::Messages all{messages.data(), numbers};
   internal::check_messages(Cuts(columns, 0), p.kind, wide, all, p.rows);
   std::vector<Moments> moments(p.rows);
@@ -113,17 +118,15 @@ inline contracts::Runner sharded_on(internal::Target target, const Columns& colu
   return [=](const Forward& whole, const Executor& executor) {
     const CutPasses<Forward> cut(whole, columns);
     std::vector<internal::Problem> passes(columns.size());
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      if (columns[i] == 0) continue;
+    for_each_process(columns, [&](std::size_t i) {
       passes[i] = internal::validate(cut[i]);
       internal::validate_buffers(passes[i]);
-    }
+    });
     std::vector<Moments> moments = moments_of_whole_rows(target, columns, passes, executor);
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      if (columns[i] == 0) continue;
+    for_each_process(columns, [&](std::size_t i) {
       passes[i].moments = moments.data();
       internal::run(internal::ForwardPass(passes[i]), internal::kernels_of(target), executor);
-    }
+    });
   };
 }
 
@@ -133,8 +136,7 @@ inline contracts::BackwardRunner gradients_sharded_on(internal::Target target, c
     const CutPasses<Backward> cut(whole, columns);
     std::vector<internal::Problem> forwards(columns.size());
     bool wide = false;
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      if (columns[i] == 0) continue;
+    for_each_process(columns, [&](std::size_t i) {
       const Backward& b = cut[i];
       forwards[i] = internal::validate(Forward{.kind = b.kind,
                                                .x = b.x,
@@ -144,20 +146,19 @@ inline contracts::BackwardRunner gradients_sharded_on(internal::Target target, c
                                                .eps = b.eps,
                                                .zero_centered = b.zero_centered});
       wide = internal::arithmetic_type(forwards[i]) == DType::f64;
-    }
+    });
     const std::vector<Moments> moments = moments_of_whole_rows(target, columns, forwards, executor);
     const std::size_t numbers = moments.size() * Cuts(columns, 0).numbers(Pass::backward, whole.kind, wide);
     std::vector<double> sums(columns.size() * numbers);
     std::vector<std::optional<internal::GradientPass>> passes(columns.size());
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      if (columns[i] == 0) continue;
+    for_each_process(columns, [&](std::size_t i) {
       passes[i] = internal::gradient_pass(Cuts(columns, i), cut[i], moments);
-      internal::find_gradient_sums_on(target, Cuts(columns, i), *passes[i],
-                                      std::span(sums).subspan(i * numbers, numbers), executor);
-    }
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      if (columns[i] != 0) internal::run_on(target, Cuts(columns, i), *passes[i], {sums.data(), numbers}, executor);
-    }
+      const std::span<double> own = std::span(sums).subspan(i * numbers, numbers);
+      internal::find_gradient_sums_on(target, Cuts(columns, i), *passes[i], own, executor);
+    });
+    for_each_process(columns, [&](std::size_t i) {
+      internal::run_on(target, Cuts(columns, i), *passes[i], {sums.data(), numbers}, executor);
+    });
   };
 }
 
