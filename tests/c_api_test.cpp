@@ -36,16 +36,9 @@ void run_planned(const Forward& forward, const Executor& executor) {
 }
 
 evenorm_backward_buffers c_buffers(const Backward& b) {
-  return {sizeof(evenorm_backward_buffers),
-          b.x.data,
-          b.dy.data,
-          b.weight.data,
-          b.mean.data,
-          b.rstd.data,
-          b.dx.data,
-          b.dweight.data,
-          b.dbias.data,
-          b.dsum.data};
+  const evenorm_backward_buffers buffers{sizeof buffers, b.x.data,  b.dy.data,      b.weight.data, b.mean.data,
+                                         b.rstd.data,    b.dx.data, b.dweight.data, b.dbias.data,  b.dsum.data};
+  return buffers;
 }
 
 void run_backward_planned(const Backward& backward, const Executor& executor) {

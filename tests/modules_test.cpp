@@ -173,22 +173,16 @@ TEST_P(Modules_All, CopiesAreIndependentAndMovesKeepViews) {
   });
 }
 
-constexpr Case kCases[] = {{Kind::layer, DType::f64},
-                           {Kind::layer, DType::f32},
-                           {Kind::layer, DType::bf16},
-                           {Kind::layer, DType::f16},
-                           {Kind::layer, DType::f32, true, false},
-                           {Kind::layer, DType::f32, false},
-                           {Kind::rms, DType::f64},
-                           {Kind::rms, DType::f32},
-                           {Kind::rms, DType::bf16},
-                           {Kind::rms, DType::f16},
-                           {Kind::rms, DType::f32, false}};
-
-INSTANTIATE_TEST_SUITE_P(, Modules_All, ::testing::ValuesIn(kCases), [](const auto& test) {
-  const Case& c = test.param;
-  return word(c.kind) + word(c.dtype) + (c.affine ? c.bias ? "" : "WithoutBias" : "WithoutParameters");
-});
+INSTANTIATE_TEST_SUITE_P(
+    , Modules_All,
+    ::testing::Values(Case{Kind::layer, DType::f64}, Case{Kind::layer, DType::f32}, Case{Kind::layer, DType::bf16},
+                      Case{Kind::layer, DType::f16}, Case{Kind::layer, DType::f32, true, false},
+                      Case{Kind::layer, DType::f32, false}, Case{Kind::rms, DType::f64}, Case{Kind::rms, DType::f32},
+                      Case{Kind::rms, DType::bf16}, Case{Kind::rms, DType::f16}, Case{Kind::rms, DType::f32, false}),
+    [](const auto& test) {
+      const Case& c = test.param;
+      return word(c.kind) + word(c.dtype) + (c.affine ? c.bias ? "" : "WithoutBias" : "WithoutParameters");
+    });
 
 TEST(Modules_Defaults, EqualPyTorchs) {
   const LayerNorm layer(5);

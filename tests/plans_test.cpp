@@ -27,33 +27,22 @@ constexpr Caches kCaches{.first = 32U << 10U, .second = 1U << 20U, .last = 32U <
 constexpr std::int64_t kRows = 64;
 constexpr std::int64_t kCols[] = {1, 32, 128, 129, 256, 768, 1024, 1025, 2048, 5000, 16384, 16385, 100000, 1 << 20};
 
-enum class Layout : unsigned char { dense, gathered, side_by_side };
-enum class Form : unsigned char { plain, residual, quantised };
-
-std::string_view name(Layout layout) {
-  constexpr std::string_view kNames[] = {"dense", "strided", "side by side"};
-  return kNames[static_cast<std::size_t>(layout)];
-}
-std::string_view name(Form form) {
-  constexpr std::string_view kNames[] = {"plain", "residual", "i8"};
-  return kNames[static_cast<std::size_t>(form)];
-}
-
 char places[16];  // only their addresses are used
 
-Problem problem(DType x, DType y, Layout layout, Form form, std::int64_t cols) {
+// layout: dense, strided or side by side. form: plain, residual or i8.
+Problem problem(DType x, DType y, std::string_view layout, std::string_view form, std::int64_t cols) {
   const std::int64_t shape[] = {kRows, cols}, strided[] = {2 * cols, 2}, transposed[] = {1, kRows};
-  const std::span<const std::int64_t> apart = layout == Layout::gathered ? strided : transposed;
-  const auto strides = layout == Layout::dense ? std::span<const std::int64_t>() : apart;
+  const std::span<const std::int64_t> apart = layout == "strided" ? strided : transposed;
+  const auto strides = layout == "dense" ? std::span<const std::int64_t>() : apart;
   Forward f;
   f.normalized_shape = std::span(shape + 1, 1);
   f.x = {places, x, shape, strides};
-  f.y = {places + 1, form == Form::quantised ? i8 : y, shape, strides};
-  if (form == Form::residual) {
+  f.y = {places + 1, y, shape, strides};
+  if (form == "residual") {
     f.residual = {places + 2, x, shape, {}};
     f.sum = {places + 3, x, shape, {}};
   }
-  if (form == Form::quantised) f.scale = {places + 5, f32, std::span(shape, 1), {}};
+  if (form == "i8") f.scale = {places + 5, f32, std::span(shape, 1), {}};
   return validate(f);
 }
 
@@ -69,10 +58,8 @@ std::string routes(const std::string& title, const PlanText& plan_text) {
   return result;
 }
 
-std::string forward_routes(DType x, DType y, Layout layout, Form form) {
-  const std::string_view to = name(form == Form::quantised ? i8 : y);
-  return routes(std::string(name(x)) + " to " + std::string(to) + ", " + std::string(name(layout)) + ", " +
-                    std::string(name(form)),
+std::string forward_routes(DType x, DType y, const std::string& layout, const std::string& form) {
+  return routes(std::string(name(x)) + " to " + std::string(name(y)) + ", " + layout + ", " + form,
                 [&](std::int64_t cols) {
                   return contracts::plan_text(ForwardPass(problem(x, y, layout, form, cols), kCaches).plan);
                 });
@@ -103,12 +90,10 @@ std::string gradient_routes(DType x, DType dy, bool wants_dx, bool wants_sums, s
 std::string table() {
   std::string result = "Each line: from how many columns on rows take this route. Forward: 64 rows.\n\n";
   for (const auto& [x, y] : {std::pair(f64, f64), {f32, f32}, {bf16, bf16}, {f16, f16}, {f32, bf16}, {bf16, f64}}) {
-    for (const Layout layout : {Layout::dense, Layout::gathered, Layout::side_by_side}) {
-      for (const Form form : {Form::plain, Form::residual, Form::quantised}) {
-        const bool needs_dense = form == Form::residual || form == Form::quantised;
-        if (layout == Layout::dense || !needs_dense) result += forward_routes(x, y, layout, form);
-      }
+    for (const char* form : {"plain", "residual", "i8"}) {
+      result += forward_routes(x, form == std::string("i8") ? i8 : y, "dense", form);
     }
+    for (const char* layout : {"strided", "side by side"}) result += forward_routes(x, y, layout, "plain");
   }
   for (const auto& [x, dy] : {std::pair(f64, f64), {f32, f32}, {bf16, bf16}, {f32, bf16}}) {
     for (const std::int64_t rows : {1, 64, 4096}) {

@@ -51,12 +51,9 @@ Tensor expected(evenorm::Kind kind, const Tensor& x, torch::IntArrayRef shape, c
 
 TEST(Torch_Functions, HaveTheBitsOfEvenorm) {
   using enum c10::ScalarType;
-  for (const auto& [type, parameters] : {std::pair{Float, Float},
-                                         {Double, Double},
-                                         {BFloat16, BFloat16},
-                                         {Half, Half},
-                                         {BFloat16, Float},
-                                         {Half, Float}}) {
+  using Types = std::pair<torch::ScalarType, torch::ScalarType>;
+  for (const auto& [type, parameters] : {Types(Float, Float), Types(Double, Double), Types(BFloat16, BFloat16),
+                                         Types(Half, Half), Types(BFloat16, Float), Types(Half, Float)}) {
     for (const std::int64_t cols : {1, 100, 4099}) {
       SCOPED_TRACE(c10::str(type, " with ", parameters, ", ", cols, " columns"));
       const Tensor x = random({7, cols}, type), residual = random({7, cols}, type, 4);
