@@ -143,12 +143,7 @@ TEST(Stress_Executor, AnyAllowedBehaviourChangesNoBitOfGradients) {
 TEST(Stress_Executor, APoolWorksFromItsOwnTasks) {
   const std::vector<Work> all = all_work();
   std::vector<int> right(all.size());
-  const OneTask task = [&](std::size_t i) { right[i] = all[i].comes_out(through_cpp(), pool_executor(2)) ? 1 : 0; };
-  const Executor pool = pool_executor(2);
-  pool.parallel_for(
-      pool.context, all.size(),
-      [](void* argument, std::size_t i) noexcept { (*static_cast<const OneTask*>(argument))(i); },
-      const_cast<OneTask*>(&task));
+  call_pool(all.size(), [&](std::size_t i) { right[i] = all[i].comes_out(through_cpp(), pool_executor(2)) ? 1 : 0; });
   EXPECT_EQ(right, std::vector<int>(all.size(), 1));
 }
 
@@ -173,29 +168,22 @@ TEST(Stress_Executor, OneThatThrowsEndsTheProgram) {
 // Otherwise a handler could run while the caller's thread is in a section that defers signals.
 TEST(Stress_Executor, ThePoolsThreadsBlockSignals) {
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one processor: the pool has no other thread";
-  struct Seen {
-    std::latch both{2};
-    std::array<std::thread::id, 2> threads;
-    std::array<sigset_t, 2> blocked;
-  } seen;
-  const Executor pool = pool_executor(2);
-  pool.parallel_for(
-      pool.context, 2,
-      [](void* argument, std::size_t i) noexcept {
-        auto* at = static_cast<Seen*>(argument);
-        at->both.arrive_and_wait();
-        at->threads[i] = std::this_thread::get_id();
-        pthread_sigmask(SIG_SETMASK, nullptr, &at->blocked[i]);
-      },
-      &seen);
-  ASSERT_NE(seen.threads[0], seen.threads[1]);
+  std::latch both{2};
+  std::array<std::thread::id, 2> threads;
+  std::array<sigset_t, 2> blocked;
+  call_pool(2, [&](std::size_t i) {
+    both.arrive_and_wait();
+    threads[i] = std::this_thread::get_id();
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked[i]);
+  });
+  ASSERT_NE(threads[0], threads[1]);
   for (std::size_t i = 0; i < 2; ++i) {
-    const bool own = seen.threads[i] == std::this_thread::get_id();
+    const bool own = threads[i] == std::this_thread::get_id();
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGCHLD, SIGUSR1}) {
-      EXPECT_EQ(sigismember(&seen.blocked[i], signal), own ? 0 : 1) << strsignal(signal);
+      EXPECT_EQ(sigismember(&blocked[i], signal), own ? 0 : 1) << strsignal(signal);
     }
     for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF}) {  // of the thread itself
-      EXPECT_EQ(sigismember(&seen.blocked[i], signal), 0) << strsignal(signal);
+      EXPECT_EQ(sigismember(&blocked[i], signal), 0) << strsignal(signal);
     }
   }
 }

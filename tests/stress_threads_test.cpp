@@ -123,13 +123,9 @@ int run_all_here_and_in_a_child(const std::vector<Work>& all) {
   return outcome_of_child([&] { return run_all(all); }, 10).empty() ? 0 : 3;
 }
 
-// Calls the pool directly, from a caller that does not know the library's rule.
 int run_tasks_on_the_pool() {
   std::atomic<int> runs{0};
-  const Executor pool = pool_executor(2);
-  pool.parallel_for(
-      pool.context, 10, [](void* argument, std::size_t) noexcept { ++*static_cast<std::atomic<int>*>(argument); },
-      &runs);
+  call_pool(10, [&](std::size_t) { ++runs; });
   return runs == 10 ? 0 : 1;
 }
 

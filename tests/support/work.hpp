@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "contracts/harness.hpp"
@@ -57,6 +58,15 @@ inline std::vector<Work> all_work() {
           {same_type(Kind::rms, f32, 64), 2048, in_place},
           {same_type(Kind::rms, f16, 70000), 3, columns_first},
           {same_type(Kind::layer, f32, 5), 3}};
+}
+
+// Calls the pool of two threads directly, as a caller that does not know the library's rule.
+inline void call_pool(std::size_t tasks, const std::function<void(std::size_t)>& task) {
+  const Executor pool = pool_executor(2);
+  const auto call = [](void* argument, std::size_t i) noexcept {
+    (*static_cast<const std::function<void(std::size_t)>*>(argument))(i);
+  };
+  pool.parallel_for(pool.context, tasks, call, const_cast<std::function<void(std::size_t)>*>(&task));
 }
 
 }  // namespace evenorm::testing
