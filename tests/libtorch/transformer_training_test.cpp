@@ -102,7 +102,7 @@ TEST(Transformer_Task, HeldOutStringsAreNeverTrainedOn) {
 TEST(Transformer_Task, RandomNumbersAreSplitmix64s) { EXPECT_EQ(Random(0).next(), 0xE220A8397B1DCDAFU); }
 
 TEST(Transformer_Task, RejectsBadQuestionsByName) {
-  for (const auto& [text, message] :
+  for (const auto& bad :
        {std::pair{"double 12", "'double' is not reverse, sort or add"},
         {"reverse", "'reverse' is not a question; examples: 'reverse 3142', 'sort 3142', 'add 472+59'"},
         {"reverse 31a2", "reverse needs digits, such as 3142, not '31a2'"},
@@ -111,7 +111,8 @@ TEST(Transformer_Task, RejectsBadQuestionsByName) {
         {"add 1+2+3", "add needs two numbers, such as 472+59, not '1+2+3'"},
         {"add 1+", "add needs two numbers, such as 472+59, not '1+'"},
         {"sort 12345678", "'sort 12345678' has 8 digits, but the network learns at most 7"}}) {
-    EXPECT_THAT([&] { transformer::parse_question(text); }, ThrowsMessage<transformer::BadQuestion>(StrEq(message)));
+    EXPECT_THAT([&] { transformer::parse_question(bad.first); },
+                ThrowsMessage<transformer::BadQuestion>(StrEq(bad.second)));
   }
 }
 
