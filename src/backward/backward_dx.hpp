@@ -95,14 +95,13 @@ class DxWriter {
 
   // Replaces what is finite in f32 arithmetic by it.
   void keep_finite(const GradientPiece<T>& piece, A* dx) const {
-    A x[kRarePiece], dy[kRarePiece], values[kRarePiece];
+    A x[kRarePiece], dy[kRarePiece];
     Convert* widen = rows_.kernels.convert[index_of(dtype_of<T>)][index_of(dtype_of<A>)];
     widen(piece.x, x, piece.n);
     widen(piece.dy, dy, piece.n);
-    rows_.kernels.template of<A>().dx_of_row({x, dy, piece.gamma, piece.n}, values, scalars_.of(0), {}, Chain::none,
-                                             false);
+    rows_.kernels.template of<A>().dx_of_row({x, dy, piece.gamma, piece.n}, x, scalars_.of(0), {}, Chain::none, false);
     for (std::size_t i = 0; i < piece.n; ++i) {
-      if (std::isfinite(values[i])) dx[i] = values[i];
+      if (std::isfinite(x[i])) dx[i] = x[i];
     }
   }
 
