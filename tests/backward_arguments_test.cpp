@@ -4,13 +4,13 @@
 #include <limits>
 
 #include "support/backward_call.hpp"
+#include "support/tensors.hpp"
 
 namespace evenorm::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using Call = BackwardCall;
-using Shape = Call::Shape;
 using Refusals = std::vector<Refusal<Call>>;
 
 // scratch_bytes() refuses them too.

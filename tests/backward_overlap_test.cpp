@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "support/backward_call.hpp"
+#include "support/tensors.hpp"
 
 namespace evenorm::testing {
 namespace {
 
 using Call = BackwardCall;
-using Shape = Call::Shape;
 
 // A tensor of 3 rows of 8, starting at float number `place`.
 struct Place {
