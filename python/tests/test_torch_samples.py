@@ -112,9 +112,10 @@ def test_what_pytorch_accepts_is_accepted(why, function):
 def test_mixtures_of_types(x_dtype, weight_dtype):
     """Mixtures that PyTorch accepts give results of the same type; the others are refused."""
     x, weight = torch.randn(4, 6).to(x_dtype), torch.randn(6).to(weight_dtype)
+    pairs = ((weight,), (None, weight), *((weight, weight.to(dtype)) for dtype in DTYPES))
     for name, ours in OURS.items():
         theirs = OPS[name].op
-        for arguments in ((weight,), (None, weight), (weight, weight)) if "layer" in name else ((weight,),):
+        for arguments in pairs if "layer" in name else pairs[:1]:
             try:
                 expected = theirs(x, (6,), *arguments)
             except RuntimeError:
