@@ -7,7 +7,7 @@ CMAKE_ARGS ?=
 CONFIGURE := cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DEVENORM_WERROR=$(WERROR)
 STAGES := tools/stages $(if $(filter ON 1 on,$(WERROR)),--werror)
 
-.PHONY: all demo test check test-all whole lint page package libtorch aarch64 sanitize thread mpi fuzz
+.PHONY: all demo test check test-all whole lint page package libtorch clang aarch64 sanitize thread mpi fuzz
 .PHONY: python wheels dist format mutants bench bench-quick bench-cuda cuda study clean help
 .NOTPARALLEL:
 
@@ -26,7 +26,7 @@ test:  ## for every change: build, tests, clang-format
 	@tools/setup.sh test
 	@$(STAGES) test
 
-check:  ## after `make test`: slower tests, PyTorch, GPU, page, packages, lint, sanitizers, fuzzers, mutations, AArch64
+check:  ## after `make test`: slower tests, PyTorch, GPU, page, packages, lint, clang, sanitizers, fuzzers, mutations, AArch64
 	@tools/setup.sh check
 	@$(STAGES) check
 
@@ -38,7 +38,7 @@ whole lint page:  ## build, then one stage of `make check`
 	@tools/setup.sh check
 	@$(STAGES) --verbose build $@
 
-package libtorch aarch64 sanitize thread:  ## one stage of `make check`, in build trees of its own
+package libtorch clang aarch64 sanitize thread:  ## one stage of `make check`, in build trees of its own
 	@tools/setup.sh check
 	@$(STAGES) --verbose $@
 
