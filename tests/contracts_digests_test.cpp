@@ -309,7 +309,7 @@ BackwardOperation with_wide_sums(BackwardOperation op) {
 }
 
 // Outputs above 8 MiB use non-temporal stores.
-TEST(Contract_GradientsSameBits, HoldWithStreamingStores) {
+TEST(Contract_GradientsSameBits, HoldWithStreamingStores_Whole) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Rows rows(same_type_backward(Kind::layer, dtype, 1031), 8400 / size_of(dtype));
     for (const internal::Target target : runnable_targets()) {

@@ -116,7 +116,7 @@ TEST(Contract_FusedResidual, MultipliesTheScaleInOneRounding) {
 }
 
 // Short rows of every kind, kept in scratch or in the memory of y or the sum.
-TEST(Contract_FusedResidual, HandlesShortRowsWithStreamingStores) {
+TEST(Contract_FusedResidual, HandlesShortRowsWithStreamingStores_Whole) {
   for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{2800, 768}, {21000, 100}, {44000, 48}}) {
     FusedOperation op = with_residual(contracts::same_type(Kind::layer, DType::f32, cols), DType::f32, 0.3);
     const FusedInputs inputs = fused_inputs(op, rows);

@@ -146,9 +146,9 @@ bool says_that_memory_is_out(const std::string& error) {
   return error == "evenorm: out of memory\n" || error.ends_with(" bytes of memory cannot be allocated\n");
 }
 
-class CliStress_Memory : public InFolder {
+class CliStress_Memory_Whole : public InFolder {
  protected:
-  CliStress_Memory() {
+  CliStress_Memory_Whole() {
     write("x.npy", "(3, 4)", {0, 1, 4, 2, 2, 4, 1, 0, 1, 4, 2, 2});
     write("w.npy", "(4,)", {1, 2, 3, 4});
     write_old();
@@ -235,7 +235,7 @@ class CliStress_Memory : public InFolder {
   int survived = 0;
 };
 
-TEST_F(CliStress_Memory, KeepsTheOldOutputs) {
+TEST_F(CliStress_Memory_Whole, KeepsTheOldOutputs) {
   const Words apply{"apply",  folder / "x.npy",    "-o",     folder / "y.npy",   "--weight", folder / "w.npy",
                     "--mean", folder / "mean.npy", "--rstd", folder / "rstd.npy"};
   // dx in place of y, and so on. dx has another type than x, so it has its own memory.
@@ -247,7 +247,7 @@ TEST_F(CliStress_Memory, KeepsTheOldOutputs) {
   }
 }
 
-TEST_F(CliStress_Memory, FailsWithOneLine) {
+TEST_F(CliStress_Memory_Whole, FailsWithOneLine) {
   fail_each({"explain", "4 2 8", "--grad", "1 0 -1"}, Failing::one, 11);
   fail_each({"explain", "4 2 8", "--weight", "1.5 1 0.5"}, Failing::one, 7);
   fail_each({"info"}, Failing::one, 7);
