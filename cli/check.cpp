@@ -14,8 +14,8 @@
 #include "cli/common/streams.hpp"
 #include "cli/common/text.hpp"
 #include "contracts/accuracy.hpp"
-#include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
+#include "contracts/verify.hpp"
 #include "evenorm/evenorm.hpp"
 
 namespace evenorm::cli {
@@ -26,6 +26,7 @@ struct CheckOptions {
   bool quick = false;
   std::string threads = "0";
   std::string climb{};
+  std::string one_case{};
 };
 
 struct Findings {
@@ -42,6 +43,8 @@ constexpr const char* kCheckExamples = R"(Examples:
   evenorm check --quick           fewer inputs on long rows, steps of climbing and cases of equal bits
   evenorm check --climb 2000000   search some minutes longer for rows with large errors, with a fixed seed
   evenorm check --json            one line of JSON: each row with its errors, each case with its digest
+  evenorm check --case "layer bf16 weight=f32 64x768 x:mean_1e4 threads=2"
+                                  one case, as failures show it: bounds, and equal bits on every target
 
 Exit status: 0 all contracts hold, 1 a contract is broken.)";
 
@@ -86,10 +89,9 @@ Findings find(const CheckOptions& options) {
   accuracy.threads = parse_threads(options.threads);
   if (accuracy.threads == 0) accuracy.threads = pool_executor(0).threads;
   accuracy.progress = progress_line();
-  contracts::DigestOptions digests;
-  digests.quick = options.quick;
   Findings findings{contracts::run_accuracy(accuracy), find_peaks(steps, accuracy.threads),
-                    contracts::run_digests(digests), contracts::run_gradient_digests(digests), 0};
+                    contracts::run_digests(contracts::digest_cases(), options.quick),
+                    contracts::run_digests(contracts::gradient_cases(), options.quick), 0};
   findings.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return findings;
 }
@@ -164,7 +166,7 @@ std::string accuracy_text(const contracts::Report& report) {
 std::string digests_text(std::string_view what, const contracts::DigestTable& table) {
   std::string text = fmt::format("\nSame bits{}: {} cases on every target, each in {} ways:\n", what, table.rows.size(),
                                  table.ways.size());
-  for (const std::string& way : table.ways) text += fmt::format("  {}\n", way);
+  for (const std::string& way : table.ways) text += fmt::format("  {}\n", way.empty() ? "plain" : way);
   for (const auto& row : table.rows) {
     if (row.differing.empty()) continue;
     text += fmt::format("BROKEN: {}: {}\n", row.name, fmt::join(row.differing, "; "));
@@ -206,8 +208,25 @@ nlohmann::ordered_json to_json(const Findings& findings) {
           {"pass", findings.pass()}};
 }
 
+int check_case(const CheckOptions& options) {
+  std::string broken;
+  try {
+    broken = contracts::verify(contracts::parse_case(options.one_case));
+  } catch (const std::invalid_argument& error) {
+    throw Failure(fmt::format("--case: {}", printable(error.what())));
+  }
+  if (options.json) {
+    print(nlohmann::ordered_json{{"case", options.one_case}, {"broken", broken}, {"pass", broken.empty()}}.dump() +
+          "\n");
+  } else {
+    print(broken.empty() ? "the case keeps every promise\n" : broken);
+  }
+  return broken.empty() ? kDone : kCheckFailed;
+}
+
 int check(const CheckOptions& options) {
   target();  // refuses a wrong EVENORM_TARGET first
+  if (!options.one_case.empty()) return check_case(options);
   const Findings findings = find(options);
   if (options.json) {
     print(to_json(findings).dump() + "\n");
@@ -233,6 +252,8 @@ void add_check(CLI::App& app, int& status) {
       ->add_option("--climb", options->climb,
                    "Steps of each search for rows with large errors; 0 is none (default 50000; with --quick 10000)")
       ->type_name("STEPS");
+  command->add_option("--case", options->one_case, "Check one case only; contracts/case.hpp lists its words")
+      ->type_name("TEXT");
   command->footer(kCheckExamples);
   command->callback([options, &status] { status = check(*options); });
 }

@@ -54,7 +54,7 @@ ReportRow measure(const Task& task, const std::vector<internal::Target>& targets
   const Operation any = same_type(task.kind, task.type, task.cols);
   ReportRow row{task.type, task.cols, std::string(task.input), task.kind, {}, output_limit(any), {}, true};
   const auto include = [&](const Expected& expected, const Operation& op, internal::Target target) {
-    const Outcome outcome = run_operation(on_target(target), op, x, weight, bias);
+    const Outcome outcome = run_operation(on_target(target), op, {.x = x, .weight = weight, .bias = bias});
     const double mean = outcome.mean.empty() ? 0 : outcome.mean[0];
     const Errors errors = expected.errors_of(outcome.y, 0, mean, outcome.rstd[0]);
     if (row.target.empty() || !(errors.output <= row.worst.output)) row.target = internal::name(target);

@@ -31,7 +31,7 @@ struct GradientErrors {
 // All rows of a backward pass in the reference's eyes; made once, compared with every target.
 class ExpectedGradients {
  public:
-  // Of op, y is dy's type, and bias means nothing. x and dy: whole rows of op.cols finite elements. weight: as op says.
+  // x and dy: whole rows of op.cols finite elements.
   ExpectedGradients(const Operation& op, const Array& x, const Array& dy, const Array& weight);
 
   // dx: as many elements as x; dgamma, dbeta: op.cols. Of the arithmetic's type, or of a smaller one that they were

@@ -2,11 +2,8 @@
 #include "contracts/climb.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <mutex>
 #include <utility>
-
-#include "contracts/backward_harness.hpp"
 
 namespace evenorm::contracts {
 namespace {
@@ -20,13 +17,6 @@ constexpr std::size_t kLowPatience = 150;  // the same, below kLow times the pea
 constexpr double kLow = 0.9;               // as a share of the peak
 constexpr double kSlip = 0.3;              // how far a step may descend; shrinks while nothing rises
 
-struct Written {
-  Array result;
-  double mean = 0, rstd = 0;
-};
-
-bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
-
 Operation operation_of(const Route& route, const ShortRows& rows) {
   Operation op = route.op;
   op.cols = rows.cols;
@@ -34,18 +24,12 @@ Operation operation_of(const Route& route, const ShortRows& rows) {
   return op;
 }
 
-Written run(const Route& route, const ShortRows& rows, internal::Target target) {
-  const Operation op = operation_of(route, rows);
-  if (!is_gradient(route.result)) {
-    const Outcome outcome = run_operation(on_target(target), op, rows.x, rows.weight, rows.bias);
-    return {outcome.y, outcome.mean.empty() ? 0 : outcome.mean[0], outcome.rstd[0]};
-  }
-  BackwardOperation gradient{op};
-  if (route.result == Result::dx) gradient.dx = op.arithmetic();
-  if (route.result == Result::dgamma) gradient.dgamma = op.arithmetic();
-  if (route.result == Result::dbeta) gradient.dbeta = op.arithmetic();
-  const BackwardOutcome outcome = run_backward(gradients_on_target(target), gradient, {rows.x, rows.dy, rows.weight});
-  return {route.result == Result::dx ? outcome.dx : route.result == Result::dgamma ? outcome.dgamma : outcome.dbeta};
+Outcome run(const Route& route, const ShortRows& rows, internal::Target target) {
+  Operation op = operation_of(route, rows);
+  if (route.result == Result::dx) op.dx = op.arithmetic();
+  if (route.result == Result::dgamma) op.dgamma = op.arithmetic();
+  if (route.result == Result::dbeta) op.dbeta = op.arithmetic();
+  return run_operation(on_target(target), op, {.x = rows.x, .dy = rows.dy, .weight = rows.weight, .bias = rows.bias});
 }
 
 Route route_of(Kind kind, DType dtype, bool zero_centered, Result result) {
@@ -175,27 +159,23 @@ std::vector<Route> all_routes() {
 
 double error_of(const Route& route, const ShortRows& rows, internal::Target target) {
   const Operation op = operation_of(route, rows);
-  const Written written = run(route, rows, target);
+  const Outcome found = run(route, rows, target);
   if (is_gradient(route.result)) {
-    const ExpectedGradients expected(op, rows.x, rows.dy, rows.weight);
-    if (route.result == Result::dx) return expected.errors_of(written.result, {}, {}).dx;
-    if (route.result == Result::dgamma) return expected.errors_of({}, written.result, {}).dgamma;
-    return expected.errors_of({}, {}, written.result).dbeta;
+    const GradientErrors errors =
+        ExpectedGradients(op, rows.x, rows.dy, rows.weight).errors_of(found.dx, found.dgamma, found.dbeta);
+    return route.result == Result::dx ? errors.dx : route.result == Result::dgamma ? errors.dgamma : errors.dbeta;
   }
-  const Errors errors =
-      Expected(op, rows.x, rows.weight, rows.bias).errors_of(written.result, 0, written.mean, written.rstd);
+  const double mean = found.mean.empty() ? 0 : found.mean[0];
+  const Errors errors = Expected(op, rows.x, rows.weight, rows.bias).errors_of(found.y, 0, mean, found.rstd[0]);
   return route.result == Result::y ? errors.output : route.result == Result::rstd ? errors.rstd : errors.mean;
 }
 
 std::vector<std::string> differing_targets(const Route& route, const ShortRows& rows) {
   const std::vector<internal::Target> targets = runnable_targets();
-  const Written first = run(route, rows, targets[0]);
+  const Outcome first = run(route, rows, targets[0]);
   std::vector<std::string> differing;
   for (const internal::Target target : targets) {
-    const Written other = run(route, rows, target);
-    const bool same = std::ranges::equal(first.result.bytes(), other.result.bytes()) &&
-                      same_bits(first.mean, other.mean) && same_bits(first.rstd, other.rstd);
-    if (!same) differing.emplace_back(internal::name(target));
+    if (!run(route, rows, target).has_the_bits_of(first)) differing.emplace_back(internal::name(target));
   }
   return differing;
 }

@@ -26,9 +26,9 @@ int exponent_within(int span, Random& random) {
 double sign(Random& random) { return random.next() % 2 == 0 ? 1 : -1; }
 
 // Consecutive elements of an array. Values are kept finite.
-class Part {
+class Elements {
  public:
-  Part(Array& values, std::size_t first, std::size_t size) : values_(values), first_(first), size_(size) {}
+  Elements(Array& values, std::size_t first, std::size_t size) : values_(values), first_(first), size_(size) {}
 
   std::size_t size() const { return size_; }
   DType dtype() const { return values_.dtype(); }
@@ -57,49 +57,49 @@ class Part {
 
 // --- families
 
-using Family = void (*)(Part, Random&);
+using Family = void (*)(Elements, Random&);
 
-void fill(Part part, double value) {
+void fill(Elements part, double value) {
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, value);
 }
 
-void zeros(Part part, Random&) { fill(part, 0); }
-void ones(Part part, Random&) { fill(part, 1); }
-void constant(Part part, Random& random) { fill(part, random.normal()); }
-void constant_of_any_magnitude(Part part, Random& random) {
+void zeros(Elements part, Random&) { fill(part, 0); }
+void ones(Elements part, Random&) { fill(part, 1); }
+void constant(Elements part, Random& random) { fill(part, random.normal()); }
+void constant_of_any_magnitude(Elements part, Random& random) {
   const double side = sign(random), fraction = 1 + random.uniform();
   fill(part, side * fraction * power_of_two(exponent_within(reach(part.dtype()), random)));
 }
 
-void normal(Part part, Random& random) {
+void normal(Elements part, Random& random) {
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, random.normal());
 }
-void near_one(Part part, Random& random) {
+void near_one(Elements part, Random& random) {
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, 1 + 0.25 * random.normal());
 }
 
 // 1 + gamma rounds or cancels.
-void small(Part part, Random& random) {
+void small(Elements part, Random& random) {
   const double scale = power_of_two(-static_cast<int>(random.below(24)));
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, scale * random.normal());
 }
-void near_minus_one(Part part, Random& random) {
+void near_minus_one(Elements part, Random& random) {
   const double scale = power_of_two(-static_cast<int>(random.below(24)));
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, -1 + scale * random.normal());
 }
 
-void ulps_apart(Part part, Random& random) {
+void ulps_apart(Elements part, Random& random) {
   constant(part, random);
   for (std::size_t i = 0; i < part.size(); ++i) part.step(i, static_cast<std::int64_t>(random.below(4)));
 }
-void constant_but_one(Part part, Random& random) {
+void constant_but_one(Elements part, Random& random) {
   constant(part, random);
   const std::int64_t places = random.next() % 2 == 0 ? 1 : -1;
   part.step(random.below(part.size()), places);
 }
 
 // Numbers just above a power of two, where a relative error of u is largest, and small numbers.
-void above_powers_of_two(Part part, Random& random) {
+void above_powers_of_two(Elements part, Random& random) {
   for (std::size_t i = 0; i < part.size(); ++i) {
     if (random.next() % 2 == 0) {
       const double side = sign(random);
@@ -112,32 +112,32 @@ void above_powers_of_two(Part part, Random& random) {
   }
 }
 
-void far_from_zero(Part part, Random& random) {
+void far_from_zero(Elements part, Random& random) {
   const double side = sign(random), fraction = 1 + random.uniform();
   const double mean = side * fraction * power_of_two(static_cast<int>(random.below(24)));
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, mean + random.normal());
 }
 
-void outlier(Part part, Random& random) {
+void outlier(Elements part, Random& random) {
   normal(part, random);
   const double side = sign(random), value = side * power_of_two(static_cast<int>(random.below(24)));
   part.put(random.below(part.size()), value);
 }
 
 // Two elements carry all of the variance, so that their xhat is far above its mean.
-void two_outliers(Part part, Random& random) {
+void two_outliers(Elements part, Random& random) {
   small(part, random);
   const double scale = 1 + random.uniform();
   part.put(random.below(part.size()), scale);
   part.put(random.below(part.size()), -scale);
 }
 
-void any_magnitude(Part part, Random& random) {
+void any_magnitude(Elements part, Random& random) {
   const double scale = power_of_two(exponent_within(reach(part.dtype()), random));
   for (std::size_t i = 0; i < part.size(); ++i) part.put(i, scale * random.normal());
 }
 
-void own_magnitudes(Part part, Random& random) {
+void own_magnitudes(Elements part, Random& random) {
   const int span = random.next() % 2 == 0 ? 8 : reach(part.dtype());
   for (std::size_t i = 0; i < part.size(); ++i) {
     const double value = random.normal();
@@ -145,14 +145,14 @@ void own_magnitudes(Part part, Random& random) {
   }
 }
 
-void subnormals(Part part, Random& random) {
+void subnormals(Elements part, Random& random) {
   for (std::size_t i = 0; i < part.size(); ++i) {
     const double side = sign(random);
     part.put(i, side * static_cast<double>(random.below(64)) * smallest_subnormal(part.dtype()));
   }
 }
 
-void one_alone(Part part, Random& random) {
+void one_alone(Elements part, Random& random) {
   zeros(part, random);
   const double value = random.normal();
   part.put(random.below(part.size()), value);
@@ -169,7 +169,7 @@ constexpr Family kOfDy[] = {normal,         normal,    constant,      constant, 
                             own_magnitudes, one_alone, far_from_zero, ulps_apart, above_powers_of_two};
 
 template <std::size_t kFamilies>
-void draw(const Family (&families)[kFamilies], Part part, Random& random) {
+void draw(const Family (&families)[kFamilies], Elements part, Random& random) {
   families[random.below(kFamilies)](part, random);
 }
 
@@ -209,7 +209,7 @@ double draw_eps(const Array& x, Random& random) {
 }
 
 // Makes dy parallel to xhat, so that dx cancels.
-void along(const Array& x, std::size_t first, Part dy, Random& random) {
+void along(const Array& x, std::size_t first, Elements dy, Random& random) {
   double mean = 0, largest = 0;
   for (std::size_t i = 0; i < dy.size(); ++i) mean += value_at(x, first + i) / static_cast<double>(dy.size());
   for (std::size_t i = 0; i < dy.size(); ++i) largest = std::max(largest, std::fabs(value_at(x, first + i) - mean));
@@ -219,7 +219,7 @@ void along(const Array& x, std::size_t first, Part dy, Random& random) {
 
 // --- changes
 
-void change_element(Part part, Random& random) {
+void change_element(Elements part, Random& random) {
   const std::size_t i = random.below(part.size());
   const double value = part.get(i);
   switch (random.below(10)) {
@@ -251,7 +251,7 @@ double near_one_by(std::size_t places, Random& random) {
   return 1 + change * power_of_two(-static_cast<int>(random.below(places)));
 }
 
-void change_all(Part part, Random& random) {
+void change_all(Elements part, Random& random) {
   const double factor = near_one_by(20, random);
   double shift = random.next() % 4 == 0 ? random.normal() : 0;
   if (shift != 0) shift *= part.get(random.below(part.size()));
@@ -274,7 +274,7 @@ void change_eps(ShortRows& rows, Random& random) {
 }
 
 void change_array(Array& values, Random& random) {
-  const Part all(values, 0, values.size());
+  const Elements all(values, 0, values.size());
   if (random.below(12) == 0) return change_all(all, random);
   change_element(all, random);
 }
@@ -319,7 +319,7 @@ ShortRows draw_rows(const Operation& op, Result result, Random& random) {
   for (std::size_t first = 0; first < rows.x.size(); first += rows.cols) {
     draw(kOfX, {rows.x, first, rows.cols}, random);
     if (!is_gradient(result)) continue;
-    const Part dy(rows.dy, first, rows.cols);
+    const Elements dy(rows.dy, first, rows.cols);
     if (random.below(6) == 0) {
       along(rows.x, first, dy, random);
     } else {

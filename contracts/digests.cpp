@@ -1,135 +1,44 @@
-// The cases of the digest table, and all ways of running them.
+// The cases of the digest tables, and all ways of running them.
 #include "contracts/digests.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
-#include "contracts/fp_mode.hpp"
-#include "contracts/through_c.hpp"
+#include "contracts/verify.hpp"
 
 namespace evenorm::contracts {
 namespace {
 
-using namespace std::string_view_literals;
-
-// One way of running a case. The case's rows are repeated up to `rows` rows; 1 runs each row separately.
-struct Way {
-  std::string name;
-  Layout layout{};
-  Executor executor{};
-  std::size_t rows = 0;
-  FpMode mode = FpMode::plain;
-  bool in_c = false;  // through the C API, which only uses the current target
-};
-
 constexpr std::size_t kBatch = 4096;
 constexpr std::size_t kBatchElements = std::size_t{1} << 20;     // limits a batch, to save time
 constexpr std::size_t kThreadedElements = std::size_t{1} << 18;  // enough for several tasks
+constexpr std::size_t kGatheredElements = std::size_t{1} << 15;  // enough for several rows at a time
 
-void add_thread_ways(const Operation& op, std::size_t rows, std::vector<Way>& ways) {
-  const std::size_t threaded = std::clamp(kThreadedElements / op.cols, rows, kBatch);
-  ways.push_back({"2 threads", {}, pool_executor(2), threaded, {}});
-  ways.push_back({"7 threads", {}, pool_executor(7), threaded, {}});
-  ways.push_back({"tasks in reverse order", {}, reversed_executor(3), threaded, {}});
-  ways.push_back({"2 threads, alone", {}, pool_executor(2), 1, {}});
-  ways.push_back({"7 threads, alone", {}, pool_executor(7), 1, {}});
-  ways.push_back({"tasks in reverse order, alone", {}, reversed_executor(3), 1, {}});
-  ways.push_back({"through C, 7 threads", {}, pool_executor(7), threaded, {}, true});
-}
-
-// Rows with gaps between elements are gathered, several at a time if there are many.
-void add_gathered_ways(const Operation& op, std::size_t rows, std::vector<Way>& ways) {
-  const std::size_t many = std::clamp(std::size_t{1} << 15, rows * op.cols, 100 * op.cols) / op.cols;
-  using enum Order;
-  const Layout apart{.x_order = columns_apart, .y_order = columns_apart, .vectors_apart = true};
-  const Layout first{.x_order = columns_first, .y_order = columns_first};
-  const Layout first_odd{.x_order = columns_first, .y_order = columns_first, .odd_addresses = true};
-  const Layout from_first{.x_offset = 3, .x_gap = 3, .x_order = columns_first};
-  const Layout to_first{.x_offset = 3, .y_gap = 3, .y_order = columns_first};
-  ways.push_back({"columns apart", apart, {}, rows, {}});
-  ways.push_back({"columns apart, 7 threads, alone", apart, pool_executor(7), 1, {}});
-  ways.push_back({"columns apart, through C", apart, {}, rows, {}, true});
-  ways.push_back({"columns first", first, {}, many, {}});
-  ways.push_back({"columns first, at odd addresses", first_odd, {}, many, {}});
-  ways.push_back({"columns first, 2 threads", first, pool_executor(2), many, {}});
-  ways.push_back({"columns first to rows first", from_first, {}, many, {}});
-  ways.push_back({"rows first to columns first", to_first, {}, many, {}});
-  ways.push_back({"x reversed", {.x_order = reversed}, {}, rows, {}});
-  ways.push_back({"y reversed", {.y_order = reversed}, {}, rows, {}});
-  if (op.x != op.y) return;
-  const Layout in_place{.in_place = true, .x_order = columns_first, .y_order = columns_first};
-  ways.push_back({"columns first, in place", in_place, {}, many, {}});
-}
-
-std::vector<Way> ways_of(const Operation& op, std::size_t rows) {
-  const Layout misaligned{.x_offset = 1, .y_offset = 3, .weight_offset = 1, .bias_offset = 2};
-  std::vector<Way> ways = {{"aligned", {}, {}, rows, {}},
-                           {"alone", {}, {}, 1, {}},
-                           {"batch", {}, {}, std::clamp(kBatchElements / op.cols, rows, kBatch), {}},
-                           {"misaligned", misaligned, {}, rows, {}},
-                           {"at odd addresses", {.odd_addresses = true}, {}, rows, {}},
-                           {"strided", {.x_gap = 3, .y_gap = 6}, {}, rows, {}}};
-  if (op.x == op.y) {
-    Layout moved = misaligned;
-    moved.x_gap = 5;
-    moved.in_place = true;
-    ways.push_back({"in place", {.in_place = true}, {}, rows, {}});
-    ways.push_back({"in place, misaligned and strided", moved, {}, rows, {}});
-  }
-  add_gathered_ways(op, rows, ways);
-  add_thread_ways(op, rows, ways);
-  ways.push_back({"through C", misaligned, {}, rows, {}, true});
-  for (const FpMode mode : unusual_fp_modes()) ways.push_back({name(mode), {}, {}, rows, mode});
-  return ways;
-}
-
-Array repeated(const Operation& op, const CaseData& data, std::size_t rows) {
-  Array x(op.x, rows * op.cols);
-  const std::size_t row_bytes = op.cols * size_of(op.x);
-  for (std::size_t r = 0; r < rows; ++r) {
-    std::memcpy(x.data() + r * row_bytes, data.x.data() + r % data.rows * row_bytes, row_bytes);
-  }
-  return x;
-}
-
-// The digests of all rows that a way computes. Empty if it wrote outside its outputs or changed the floating-point
-// mode.
-std::vector<std::uint64_t> digests_by(const Way& way, internal::Target target, const Operation& op,
-                                      const CaseData& data) {
-  bool clean = true;
-  const Runner run = [&](const Forward& forward, const Executor& executor) {
-    const FpModeScope scope(way.mode);
-    way.in_c ? through_c()(forward, executor) : on_target(target)(forward, executor);
-    clean = clean && scope.is_as_set();
-  };
-  std::vector<std::uint64_t> digests;
-  const auto add = [&](const Array& x) {
-    const Outcome outcome = run_operation(run, op, x, data.weight, data.bias, way.layout, way.executor);
-    clean = clean && outcome.kept_inside;
-    const std::vector<std::uint64_t> rows = row_digests(op, outcome);
-    digests.insert(digests.end(), rows.begin(), rows.end());
-  };
-  if (way.rows == 1) {
-    for (std::size_t r = 0; r < data.rows; ++r) add(data.x.part(r * op.cols, op.cols));
-  } else {
-    add(repeated(op, data, way.rows));
-  }
-  return clean ? digests : std::vector<std::uint64_t>{};
-}
-
-bool all_equal(const std::vector<std::uint64_t>& digests, const std::vector<std::uint64_t>& rows) {
-  for (std::size_t r = 0; r < digests.size(); ++r) {
-    if (digests[r] != rows[r % rows.size()]) return false;
-  }
-  return !digests.empty();
-}
+// MANY, THREADED, BATCH: as many repeated rows as help.
+constexpr std::string_view kForwardWays =
+    "; alone; repeat=BATCH; x=+1 y=+3 vectors=+1; odd; x=~3 y=~6; x=apart y=apart vectors=apart; "
+    "alone x=apart y=apart vectors=apart threads=7; x=apart y=apart vectors=apart entry=c; "
+    "repeat=MANY x=first y=first; repeat=MANY x=first y=first odd; repeat=MANY x=first y=first threads=2; "
+    "repeat=MANY x=first+3~3; repeat=MANY x=+3 y=first~3; x=reversed; y=reversed; y@x; y@x x=+1~5 vectors=+1; "
+    "repeat=MANY x=first y@x; repeat=THREADED threads=2; repeat=THREADED threads=7; repeat=THREADED tasks=3; "
+    "alone threads=2; alone threads=7; alone tasks=3; repeat=THREADED threads=7 entry=c; "
+    "x=+1 y=+3 vectors=+1 entry=c; entry=plan; x=~3 y=~2 tasks=3; statistics=none; statistics=f32 odd threads=2; "
+    "y@residual x=~1; sum@x; sum@residual x=+3; y@x sum@residual threads=2; y@residual sum@x tasks=3";
+constexpr std::string_view kBackwardWays =
+    "; given; threads=2; threads=7 given; tasks=3; tasks=64; x=+1 y=+2 dx=+3 vectors=+1; odd; x=~3 y=~5 dx=~6; "
+    "x=apart y=apart dx=apart vectors=apart; x=first y=first dx=first; x=first y=first dx=first threads=2; "
+    "x=first y=~1; x=reversed y=reversed dx=reversed; x=apart y=apart dx=apart vectors=apart entry=c; dx@dy; "
+    "x=first dx@x; only=dx given; alone; only=dx,dgamma; only=dx,dbeta; only=dgamma threads=7; only=dbeta; "
+    "only=dgamma,dbeta; x=+1 entry=c; threads=7 given entry=c; entry=plan; tasks=5 entry=plan given; "
+    "entry=scratch*1 tasks=7; entry=scratch*63";
+constexpr std::string_view kModes = "; mode=flush_to_zero; mode=upward; mode=downward; mode=toward_zero";
 
 struct Mixture {
   DType x, y;
-  std::optional<DType> weight, bias;
+  Type weight, bias;
   bool zero_centered;
 };
-
 constexpr Mixture kMixtures[] = {
     {DType::bf16, DType::f32, DType::bf16, DType::bf16, false}, {DType::f32, DType::bf16, DType::f32, {}, false},
     {DType::bf16, DType::bf16, DType::f32, DType::f32, true},   {DType::f16, DType::f16, DType::f32, DType::f32, false},
@@ -138,6 +47,71 @@ constexpr Mixture kMixtures[] = {
     {DType::f64, DType::f16, DType::f16, DType::bf16, false},   {DType::f32, DType::f32, DType::f64, {}, false},
     {DType::bf16, DType::bf16, {}, DType::f64, false},          {DType::f32, DType::f32, DType::bf16, DType::f16, true},
 };
+constexpr const char* kGradientMixtures[] = {
+    "bf16 weight=f32 dx=bf16 dgamma=f32 dbeta=f32",    "bf16->f16 weight=bf16+1 dx=f32 dgamma=f64 dbeta=bf16",
+    "f16->f32 weight=f16 dx=f16 dgamma=f16 dbeta=f32", "f32->f64 weight=f32 dx=f32 dgamma=f32 dbeta=f64",
+    "f64->bf16 dx=bf16 dgamma=f64 dbeta=f16",          "bf16 weight=bf16 dx=f64 dgamma=bf16 dbeta=bf16"};
+
+constexpr std::int64_t kRows = 7;  // kinds of rows of a forward pass
+
+Case case_of(const Operation& op, std::int64_t rows) {
+  return {.op = op, .shape = {rows, static_cast<std::int64_t>(op.cols)}};
+}
+
+// dgamma and dbeta are f64 here, to show the order in which they were summed. Rounding to a smaller type would hide it.
+void add_gradient_cases(Kind kind, DType dtype, std::vector<Case>& cases) {
+  constexpr std::pair<std::int64_t, std::size_t> kSizes[] = {{1, 1},     {3, 1},    {129, 2},   {5, 15},
+                                                             {64, 17},   {130, 33}, {3, 768},   {130, 769},
+                                                             {70, 1025}, {2, 2049}, {1000, 65}, {3, 20000}};
+  for (const auto& [rows, cols] : kSizes) {
+    Operation op = same_type_backward(kind, dtype, cols);
+    op.dgamma = op.dbeta = DType::f64;
+    cases.push_back(case_of(op, rows));
+  }
+  Operation op = same_type_backward(kind, dtype, 100);
+  cases.push_back(case_of(op, 300));
+  op.accumulate = op.zero_centered = true;
+  cases.push_back(case_of(op, 300));
+  op.cols = 10000;
+  cases.push_back(case_of(op, 3));
+  op = same_type_backward(kind, dtype, 768);
+  op.weight.reset();
+  op.eps = 0;
+  cases.push_back(case_of(op, 20));
+}
+
+// Rows of the named inputs, or of `otherwise` if the type cannot hold one, with seeds that count from `seed` on.
+std::vector<Array> named_rows(const std::vector<std::string_view>& names, std::string_view otherwise, DType dtype,
+                              std::size_t cols, std::uint64_t seed) {
+  const std::vector<std::string_view> known = input_names(dtype, cols);
+  std::vector<Array> rows;
+  for (const std::string_view name : names) {
+    const bool fits = std::ranges::find(known, name) != known.end();
+    rows.push_back(make_input(fits ? name : otherwise, dtype, cols, ++seed));
+  }
+  return rows;
+}
+
+Array alternately(const std::vector<Array>& rows, std::size_t count) {
+  Array all(rows[0].dtype(), std::size_t{0});
+  for (std::size_t r = 0; r < count; ++r) all.append(rows[r % rows.size()]);
+  return all;
+}
+
+// The words, with numbers of rows.
+std::string way_of(const Case& c, const std::string& words) {
+  std::string text = words;
+  const auto rows = static_cast<std::size_t>(c.shape[0]), cols = c.op.cols;
+  const auto repeat = [&](const char* word, std::size_t wanted) {
+    const std::size_t at = text.find(word);
+    if (at != std::string::npos)
+      text.replace(at, std::strlen(word), std::to_string(std::max<std::size_t>(1, wanted / rows)));
+  };
+  repeat("BATCH", std::min(kBatchElements / cols, kBatch));
+  repeat("THREADED", std::min(kThreadedElements / cols, kBatch));
+  repeat("MANY", std::min<std::size_t>(kGatheredElements / cols, 100));
+  return text;
+}
 
 }  // namespace
 
@@ -162,108 +136,128 @@ std::string digest_text(std::uint64_t digest) {
   return text;
 }
 
-std::vector<Operation> digest_cases() {
+std::uint64_t row_digest(const Operation& op, const Outcome& outcome, std::size_t row) {
+  const std::size_t bytes = op.cols * size_of(op.y);
+  Digest digest;
+  digest.add(outcome.y.data() + row * bytes, bytes);
+  if (!outcome.mean.empty()) digest.add(&outcome.mean[row], sizeof(double));
+  digest.add(&outcome.rstd[row], sizeof(double));
+  return digest.value();
+}
+
+std::uint64_t digest_of(const Operation& op, const Outcome& outcome) {
+  Digest all;
+  for (std::size_t r = 0; r < outcome.rstd.size(); ++r) all.add(row_digest(op, outcome, r));
+  for (const Array* gradient : {&outcome.dx, &outcome.dgamma, &outcome.dbeta}) {
+    if (!op.is_backward()) break;
+    Digest digest;
+    digest.add(gradient->data(), gradient->bytes().size());
+    all.add(digest.value());
+  }
+  return all.value();
+}
+
+std::vector<Case> digest_cases() {
   constexpr std::size_t kCols[] = {1,   2,   3,   7,   8,   15,   16,   17,   31,   32,   33,   63,   64,       65,
                                    255, 256, 257, 768, 961, 1023, 1024, 1025, 2047, 2048, 2049, 5000, 65536 + 5};
-  std::vector<Operation> cases;
+  std::vector<Case> cases;
   for (const Kind kind : kBothKinds) {
     for (const DType dtype : kAllTypes) {
-      for (const std::size_t cols : kCols) cases.push_back(same_type(kind, dtype, cols));
-      for (const std::size_t cols : {17U, 768U, 1025U}) cases.push_back(same_type(kind, dtype, cols, false));
+      for (const std::size_t cols : kCols) cases.push_back(case_of(same_type(kind, dtype, cols), kRows));
+      for (const std::size_t cols : {17U, 768U, 1025U})
+        cases.push_back(case_of(same_type(kind, dtype, cols, false), kRows));
       Operation op = same_type(kind, dtype, 33);
       op.zero_centered = true;
-      cases.push_back(op);
+      cases.push_back(case_of(op, kRows));
       op.cols = 1025;
       op.bias.reset();
-      cases.push_back(op);
+      cases.push_back(case_of(op, kRows));
     }
     for (const Mixture& m : kMixtures) {
       for (const std::size_t cols : {33U, 1025U, 5000U}) {
-        cases.push_back({kind, m.x, m.y, m.weight, m.bias, m.zero_centered, 1e-5, cols});
+        cases.push_back(case_of({kind, m.x, m.y, m.weight, m.bias, m.zero_centered, 1e-5, cols}, kRows));
       }
     }
   }
   return cases;
 }
 
-CaseData make_case_data(const Operation& op) {
-  const std::string_view extreme = op.x == DType::f16 ? "huge" : "std_1e30";
-  CaseData data{Array(op.x, std::size_t{0}), {}, {}, 0};
-  for (const std::string_view input :
-       {"normal"sv, "mean_1e4"sv, "outlier_10000_at_5"sv, extreme, "subnormal"sv, "constant_0.1"sv, "one_ulp_0.1"sv}) {
-    const std::vector<std::string_view> names = input_names(op.x, op.cols);
-    const bool fits = std::find(names.begin(), names.end(), input) != names.end();
-    data.x.append(make_input(fits ? input : "std_1e4", op.x, op.cols, ++data.rows));
-  }
-  if (op.weight) data.weight = make_weight(*op.weight, op.cols);
-  if (op.bias) data.bias = make_bias(*op.bias, op.cols);
-  return data;
-}
-
-std::vector<std::uint64_t> row_digests(const Operation& op, const Outcome& outcome) {
-  const std::size_t row_bytes = op.cols * size_of(op.y);
-  std::vector<std::uint64_t> digests(outcome.rstd.size());
-  for (std::size_t r = 0; r < digests.size(); ++r) {
-    Digest digest;
-    digest.add(outcome.y.data() + r * row_bytes, row_bytes);
-    if (!outcome.mean.empty()) digest.add(&outcome.mean[r], sizeof(double));
-    digest.add(&outcome.rstd[r], sizeof(double));
-    digests[r] = digest.value();
-  }
-  return digests;
-}
-
-std::uint64_t join_digests(const std::vector<std::uint64_t>& rows) {
-  Digest digest;
-  for (const std::uint64_t row : rows) digest.add(row);
-  return digest.value();
-}
-
-std::vector<std::pair<std::string, std::uint64_t>> digests_by_way(const Operation& op, internal::Target target) {
-  const CaseData data = make_case_data(op);
-  std::vector<std::pair<std::string, std::uint64_t>> table;
-  for (const Way& way : ways_of(op, data.rows)) {
-    std::vector<std::uint64_t> rows = digests_by(way, target, op, data);
-    const auto first = static_cast<std::ptrdiff_t>(std::min(rows.size(), data.rows));
-    const bool repeats = all_equal(rows, {rows.begin(), rows.begin() + first});
-    rows.resize(std::min(rows.size(), data.rows));
-    table.emplace_back(way.name, repeats ? join_digests(rows) : 0);
-  }
-  return table;
-}
-
-DigestRow run_digest_case(const Operation& op, const std::vector<internal::Target>& targets) {
-  const CaseData data = make_case_data(op);
-  const std::vector<Way> ways = ways_of(op, data.rows);
-  const std::vector<std::uint64_t> first = digests_by(ways[0], targets[0], op, data);
-  DigestRow row{op.name(), join_digests(first), {}};
-  for (const internal::Target target : targets) {
-    for (const Way& way : ways) {
-      if (way.in_c && target != internal::active_target()) continue;
-      if (all_equal(digests_by(way, target, op, data), first)) continue;
-      row.differing.push_back(std::string(internal::name(target)) + ", " + way.name);
+std::vector<Case> gradient_cases() {
+  std::vector<Case> cases;
+  for (const Kind kind : kBothKinds) {
+    for (const DType dtype : kAllTypes) add_gradient_cases(kind, dtype, cases);
+    for (const char* mixture : kGradientMixtures) {
+      cases.push_back(parse_case((kind == Kind::layer ? "layer 260x257 " : "rms 260x257 ") + std::string(mixture)));
     }
+  }
+  return cases;
+}
+
+Inputs digest_inputs(const Case& c) {
+  const Operation& op = c.op;
+  const auto rows = static_cast<std::size_t>(c.shape[0]);
+  const std::string_view extreme = op.x == DType::f16 ? "huge" : "std_1e30";
+  Inputs in;
+  if (op.weight) in.weight = make_weight(*op.weight, op.cols);
+  if (op.bias) in.bias = make_bias(*op.bias, op.cols);
+  if (!op.is_backward()) {
+    in.x = alternately(
+        named_rows({"normal", "mean_1e4", "outlier_10000_at_5", extreme, "subnormal", "constant_0.1", "one_ulp_0.1"},
+                   "std_1e4", op.x, op.cols, 0),
+        rows);
+    return in;
+  }
+  in.x = alternately(named_rows({"normal", "mean_1e4", "outlier_10000_at_5", extreme, "normal", "subnormal",
+                                 "constant_0.1", "one_ulp_0.1", "std_1e-300"},
+                                "normal", op.x, op.cols, 100),
+                     rows);
+  in.dy = alternately(named_rows({"normal", "mean_1e2", "normal", "std_1e-30", "normal", "subnormal", "std_1e-300"},
+                                 "normal", op.y, op.cols, 200),
+                      rows);
+  if (op.accumulate && op.dgamma) in.dgamma = make_bias(*op.dgamma, op.cols, 4);
+  if (op.accumulate && op.dbeta) in.dbeta = make_bias(*op.dbeta, op.cols, 5);
+  return in;
+}
+
+std::vector<std::string> ways_of(const Case& c) {
+  std::vector<std::string> ways;
+  const std::string all = std::string(c.op.is_backward() ? kBackwardWays : kForwardWays) + std::string(kModes);
+  for (std::size_t at = 0; at <= all.size();) {
+    const std::size_t end = std::min(all.find(';', at), all.size());
+    const std::string way = way_of(c, all.substr(at + (at == 0 ? 0 : 1), end - at - (at == 0 ? 0 : 1)));
+    try {
+      static_cast<void>(with_way(c, way));
+      ways.push_back(way);
+    } catch (const std::invalid_argument&) {  // a way of other types or forms
+    }
+    at = end + 1;
+  }
+  return ways;
+}
+
+std::string digest_name(const Case& c) {
+  return (c.op.is_backward() ? std::to_string(c.shape[0]) + " x " : "") + c.op.name();
+}
+
+DigestRow run_digest_case(const Case& c) {
+  const Inputs inputs = digest_inputs(c);
+  const Outcome plain = plain_outcome(c, inputs);
+  DigestRow row{digest_name(c), digest_of(c.op, plain), {}};
+  for (const std::string& words : ways_of(c)) {
+    const Case way = with_way(c, words);
+    const std::string broken = differences(way, inputs, plain);
+    if (!broken.empty()) row.differing.push_back(broken);
   }
   return row;
 }
 
-DigestTable collect_digests(std::vector<std::string> ways, std::size_t cases, const DigestOptions& options,
-                            const std::function<DigestRow(std::size_t)>& run_case) {
-  DigestTable table{{}, std::move(ways), true};
-  for (std::size_t i = 0; i < cases; i += options.quick ? 9 : 1) {
-    table.rows.push_back(run_case(i));
+DigestTable run_digests(const std::vector<Case>& cases, bool quick) {
+  DigestTable table{{}, ways_of(cases[0]), true};
+  for (std::size_t i = 0; i < cases.size(); i += quick ? 9 : 1) {
+    table.rows.push_back(run_digest_case(cases[i]));
     table.pass = table.pass && table.rows.back().differing.empty();
   }
   return table;
-}
-
-DigestTable run_digests(const DigestOptions& options) {
-  const std::vector<internal::Target> targets = runnable_targets();
-  const std::vector<Operation> cases = digest_cases();
-  std::vector<std::string> ways;
-  for (const Way& way : ways_of(cases[0], 1)) ways.push_back(way.name);
-  return collect_digests(std::move(ways), cases.size(), options,
-                         [&](std::size_t i) { return run_digest_case(cases[i], targets); });
 }
 
 }  // namespace evenorm::contracts

@@ -1,14 +1,13 @@
 // The contract of equal bits. Each case has one digest, whatever the target, number of threads, batch, place in the
-// batch, alignment, stride and caller's floating-point mode, in place or not.
+// batch, layout, gradients asked for and caller's floating-point mode, in place or not, with given or computed
+// statistics, through C++ or C.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "contracts/harness.hpp"
+#include "contracts/case.hpp"
 
 namespace evenorm::contracts {
 
@@ -27,48 +26,36 @@ class Digest {
 // 16 hexadecimal digits.
 std::string digest_text(std::uint64_t digest);
 
+// Of a forward pass: over the digests of its rows, each y's bytes, then mean (layer norm), then rstd. Of gradients:
+// over the digests of dx, dgamma and dbeta.
+std::uint64_t digest_of(const Operation& op, const Outcome& outcome);
+std::uint64_t row_digest(const Operation& op, const Outcome& outcome, std::size_t row);
+
 // Kinds, types and their mixtures, and lengths around the sizes of lanes and blocks, with and without parameters.
-std::vector<Operation> digest_cases();
+std::vector<Case> digest_cases();
+// The same for all gradients, from one row block to many.
+std::vector<Case> gradient_cases();
 
-// The rows of a case in one array, one of each kind: ordinary, large mean, outlier, out of range, subnormal, constant,
-// nearly constant.
-struct CaseData {
-  Array x, weight, bias;
-  std::size_t rows;
-};
-CaseData make_case_data(const Operation& op);
+// The rows of a case: ordinary, large mean, outlier, out of range, subnormal, constant, nearly constant.
+Inputs digest_inputs(const Case& c);
 
-// For each row: y's bytes, then mean (layer norm), then rstd.
-std::vector<std::uint64_t> row_digests(const Operation& op, const Outcome& outcome);
-// The digest of a case, over the digests of its rows.
-std::uint64_t join_digests(const std::vector<std::uint64_t>& rows);
+// Words of Case that should change no bit of this case. The first is empty.
+std::vector<std::string> ways_of(const Case& c);
 
 struct DigestRow {
   std::string name;
   std::uint64_t digest;
-  std::vector<std::string> differing;  // the ways whose bits differ from the first way's, such as "avx2, 2 threads"
+  std::vector<std::string> differing;  // what has other bits, as texts of cases
 };
+DigestRow run_digest_case(const Case& c);
+std::string digest_name(const Case& c);  // of a row
 
 struct DigestTable {
   std::vector<DigestRow> rows;
-  std::vector<std::string> ways;  // the ways compared on each target
+  std::vector<std::string> ways;  // of the first case
   bool pass = true;
 };
-
-struct DigestOptions {
-  bool quick = false;  // every ninth case
-};
-
-// The name of each way of running a case on one target, and its digest. All digests are equal if the contract holds. A
-// digest is 0 if repeated rows differ, or if the way wrote outside its outputs or changed the floating-point mode.
-std::vector<std::pair<std::string, std::uint64_t>> digests_by_way(const Operation& op, internal::Target target);
-
-DigestRow run_digest_case(const Operation& op, const std::vector<internal::Target>& targets);
-
-DigestTable run_digests(const DigestOptions& options);
-
-// Runs cases 0 to cases - 1; the options select some of them.
-DigestTable collect_digests(std::vector<std::string> ways, std::size_t cases, const DigestOptions& options,
-                            const std::function<DigestRow(std::size_t)>& run_case);
+// quick: every ninth case.
+DigestTable run_digests(const std::vector<Case>& cases, bool quick);
 
 }  // namespace evenorm::contracts

@@ -1,6 +1,8 @@
 // Sets MXCSR on x86 and FPCR on AArch64. Other processors keep their modes.
 #include "contracts/fp_mode.hpp"
 
+#include <cstddef>
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <xmmintrin.h>
 #endif
@@ -8,72 +10,36 @@
 namespace evenorm::contracts {
 namespace {
 
+// kBits: of each mode, in the order of FpMode.
 #if defined(__x86_64__) || defined(__i386__)
 constexpr unsigned long kStickyFlags = 0x3F;
+constexpr unsigned long kBits[] = {0, 0x8040, 0x4000, 0x2000, 0x6000};  // FTZ and DAZ; RC
 unsigned long read_control() { return _mm_getcsr() & ~kStickyFlags; }
 void write_control(unsigned long control) { _mm_setcsr(static_cast<unsigned>(control)); }
-
-unsigned long with_mode(unsigned long control, FpMode mode) {
-  constexpr unsigned long kFlush = 0x8040, kRounding = 0x6000;  // FTZ and DAZ; RC
-  control &= ~(kFlush | kRounding);
-  switch (mode) {
-    case FpMode::flush_to_zero:
-      return control | kFlush;
-    case FpMode::upward:
-      return control | 0x4000;
-    case FpMode::downward:
-      return control | 0x2000;
-    case FpMode::toward_zero:
-      return control | 0x6000;
-    default:
-      return control;
-  }
-}
 #elif defined(__aarch64__)
+constexpr unsigned long kBits[] = {0, 1ul << 24, 1ul << 22, 2ul << 22, 3ul << 22};  // FZ; RMode
 unsigned long read_control() {
   unsigned long control;
   __asm__ volatile("mrs %0, fpcr" : "=r"(control));
   return control;
 }
 void write_control(unsigned long control) { __asm__ volatile("msr fpcr, %0" : : "r"(control)); }
-
-unsigned long with_mode(unsigned long control, FpMode mode) {
-  constexpr unsigned long kFlush = 1ul << 24, kRounding = 3ul << 22;  // FZ; RMode
-  control &= ~(kFlush | kRounding);
-  switch (mode) {
-    case FpMode::flush_to_zero:
-      return control | kFlush;
-    case FpMode::upward:
-      return control | (1ul << 22);
-    case FpMode::downward:
-      return control | (2ul << 22);
-    case FpMode::toward_zero:
-      return control | (3ul << 22);
-    default:
-      return control;
-  }
-}
 #else
+constexpr unsigned long kBits[] = {0, 0, 0, 0, 0};
 unsigned long read_control() { return 0; }
 void write_control(unsigned long) {}
-unsigned long with_mode(unsigned long control, FpMode) { return control; }
 #endif
+
+unsigned long with_mode(unsigned long control, FpMode mode) {
+  for (const unsigned long bits : kBits) control &= ~bits;
+  return control | kBits[static_cast<std::size_t>(mode)];
+}
 
 }  // namespace
 
 const char* name(FpMode mode) noexcept {
-  switch (mode) {
-    case FpMode::flush_to_zero:
-      return "flush to zero";
-    case FpMode::upward:
-      return "rounding upward";
-    case FpMode::downward:
-      return "rounding downward";
-    case FpMode::toward_zero:
-      return "rounding toward zero";
-    default:
-      return "plain";
-  }
+  constexpr const char* kNames[] = {"plain", "flush_to_zero", "upward", "downward", "toward_zero"};
+  return kNames[static_cast<std::size_t>(mode)];
 }
 
 std::span<const FpMode> unusual_fp_modes() noexcept {

@@ -59,18 +59,18 @@ evenorm_executor c_executor(const Executor& executor) {
   if (executor.parallel_for == nullptr) return result;
   result.context = const_cast<Executor*>(&executor);
   result.parallel_for = [](void* context, std::size_t tasks, void (*task)(void*, std::size_t), void* argument) {
-    struct Call {
+    struct Task {
       void (*task)(void*, std::size_t);
       void* argument;
-    } call{task, argument};
+    } wrapped_task{task, argument};
     const auto& wrapped = *static_cast<const Executor*>(context);
     wrapped.parallel_for(
         wrapped.context, tasks,
         [](void* made, std::size_t i) noexcept {
-          const Call& wanted = *static_cast<const Call*>(made);
+          const Task& wanted = *static_cast<const Task*>(made);
           wanted.task(wanted.argument, i);
         },
-        &call);
+        &wrapped_task);
   };
   return result;
 }
@@ -95,22 +95,22 @@ evenorm_buffers c_buffers(const evenorm_forward& f) {
 }
 
 Runner through_c() {
-  return [](const Forward& forward, const Executor& executor) {
-    const evenorm_forward described = c_forward(forward);
-    const evenorm_executor shared = c_executor(executor);
-    check_status(evenorm_run(&described, &shared));
+  struct Calls {
+    void operator()(const Forward& forward, const Executor& executor) const {
+      const evenorm_forward described = c_forward(forward);
+      const evenorm_executor shared = c_executor(executor);
+      check_status(evenorm_run(&described, &shared));
+    }
+    void operator()(const Backward& backward, const Executor& executor) const {
+      const evenorm_backward described = c_backward(backward);
+      const evenorm_executor shared = c_executor(executor);
+      std::size_t bytes = 0;
+      check_status(evenorm_backward_scratch_bytes(&described, &bytes));
+      std::vector<std::byte> scratch(bytes);
+      check_status(evenorm_run_backward(&described, scratch.data(), bytes, &shared));
+    }
   };
-}
-
-BackwardRunner gradients_through_c() {
-  return [](const Backward& backward, const Executor& executor) {
-    const evenorm_backward described = c_backward(backward);
-    const evenorm_executor shared = c_executor(executor);
-    std::size_t bytes = 0;
-    check_status(evenorm_backward_scratch_bytes(&described, &bytes));
-    std::vector<std::byte> scratch(bytes);
-    check_status(evenorm_run_backward(&described, scratch.data(), bytes, &shared));
-  };
+  return Calls();
 }
 
 }  // namespace evenorm::contracts

@@ -1,7 +1,6 @@
 // Runs forward and backward passes through the C API, from descriptions of the C++ API.
 #pragma once
 
-#include "contracts/backward_harness.hpp"
 #include "contracts/harness.hpp"
 #include "evenorm/evenorm.h"
 
@@ -13,9 +12,7 @@ evenorm_backward c_backward(const Backward& backward);
 evenorm_buffers c_buffers(const evenorm_forward& forward);  // borrows the addresses of `forward`
 evenorm_executor c_executor(const Executor& executor);      // borrows `executor`
 
-// Throws Error with evenorm_last_error()'s text unless `status` is EVENORM_OK. Runs on the current target.
+// Throws Error with evenorm_last_error()'s text unless `status` is EVENORM_OK.
 void check_status(evenorm_status status);
-Runner through_c();
-BackwardRunner gradients_through_c();  // with the scratch size that the C API asks for
 
 }  // namespace evenorm::contracts

@@ -7,7 +7,6 @@
 #include "contracts/harness.hpp"
 #include "fuzz/views.hpp"
 #include "problem/validate.hpp"
-#include "run/schedule.hpp"
 
 namespace evenorm::fuzz {
 namespace {
@@ -45,7 +44,7 @@ Description choose_description(Choices& choices) {
   Description d;
   d.kind = choices.one_in(3) ? Kind::rms : Kind::layer;
   d.axes = choose_axes(choices);
-  const contracts::AxisChoice& split = d.axes.split;
+  const contracts::Axes& split = d.axes.split;
   d.x = choose_view(choices, "x", d.axes.shape);
   d.y = choose_view(choices, "y", d.axes.shape);
   const std::size_t alike = choices.below(4);  // y in place, or interleaved with x
@@ -74,8 +73,8 @@ Description choose_description(Choices& choices) {
 Array elements_by_row(const View& parameter, const Description& d, const std::vector<std::size_t>& order,
                       const Memory& before) {
   if (!parameter.present) return {};
-  Array rows(parameter.dtype, std::size_t{0});
   if (!is_broadcast(parameter, d.x.shape, d.axes)) {
+    Array rows(parameter.dtype, std::size_t{0});
     const Array row = parameter.array(before);
     for (std::size_t i = 0; i < order.size(); i += row.size()) rows.append(row);
     return rows;
@@ -86,7 +85,7 @@ Array elements_by_row(const View& parameter, const Description& d, const std::ve
   for (std::size_t i = 0; i < d.x.shape.size(); ++i) {
     if (parameter.shape[i] == 1) expanded.strides[i] = 0;
   }
-  return array_of(parameter.dtype, contracts::permuted(expanded.elements(before), parameter.element(), order, false));
+  return contracts::permuted(expanded.array(before), order, false);
 }
 
 // The memory as it should be after the call, computed from separate rows.
@@ -94,24 +93,18 @@ Memory expected_memory(const Description& d, const Memory& before) {
   Memory after = before;
   const std::vector<std::size_t> order = contracts::places_of_rows(d.x.shape, d.axes.numbers());
   if (order.empty()) return after;
-  contracts::Operation op{d.kind, d.x.dtype, d.y.dtype, {}, {}, d.zero_centered, d.eps, d.axes.cols(d.x.shape)};
-  if (d.weight.present) op.weight = d.weight.dtype;
-  if (d.bias.present) op.bias = d.bias.dtype;
-  const Array x = array_of(d.x.dtype, contracts::permuted(d.x.elements(before), d.x.element(), order, false));
+  const contracts::Operation op{d.kind,        d.x.dtype,       d.y.dtype, d.weight.type(),
+                                d.bias.type(), d.zero_centered, d.eps,     d.axes.cols(d.x.shape)};
+  const Array x = contracts::permuted(d.x.array(before), order, false);
   const Array weight = elements_by_row(d.weight, d, order, before), bias = elements_by_row(d.bias, d, order, before);
-  Memory y;
-  std::vector<double> mean, rstd;
+  contracts::Outcome all;
   for (std::size_t first = 0; first < order.size(); first += op.cols) {
-    const auto row = [&](const Array& all) { return all.empty() ? all : all.part(first, op.cols); };
-    const auto outcome =
-        run_operation(contracts::on_target(internal::active_target()), op, row(x), row(weight), row(bias));
-    y.insert(y.end(), outcome.y.bytes().begin(), outcome.y.bytes().end());
-    mean.insert(mean.end(), outcome.mean.begin(), outcome.mean.end());
-    rstd.insert(rstd.end(), outcome.rstd.begin(), outcome.rstd.end());
+    const auto row = [&](const Array& values) { return values.empty() ? values : values.part(first, op.cols); };
+    all.append(run_operation(contracts::through_run(), op, {.x = row(x), .weight = row(weight), .bias = row(bias)}));
   }
-  d.y.put(contracts::permuted(y, d.y.element(), order, true), after);
-  if (d.mean.present) d.mean.put(statistic_bytes(d.mean.dtype, mean), after);
-  if (d.rstd.present) d.rstd.put(statistic_bytes(d.rstd.dtype, rstd), after);
+  d.y.put(contracts::permuted(all.y, order, true), after);
+  if (d.mean.present) d.mean.put(Array(d.mean.dtype, all.mean), after);
+  if (d.rstd.present) d.rstd.put(Array(d.rstd.dtype, all.rstd), after);
   return after;
 }
 

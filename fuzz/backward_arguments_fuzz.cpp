@@ -5,17 +5,13 @@
 #include <bit>
 #include <cstring>
 
-#include "contracts/backward_harness.hpp"
 #include "fuzz/views.hpp"
 #include "problem/validate.hpp"
-#include "run/schedule.hpp"
 
 namespace evenorm::fuzz {
 namespace {
 
-using contracts::BackwardInputs;
-using contracts::BackwardOperation;
-using contracts::BackwardOutcome;
+using contracts::Array;
 
 struct Description {
   View x, dy, dx, weight, mean, rstd, dweight, dbias;
@@ -50,7 +46,7 @@ Description choose_description(Choices& choices) {
   Description d;
   d.kind = choices.one_in(3) ? Kind::rms : Kind::layer;
   d.axes = choose_axes(choices);
-  const contracts::AxisChoice& split = d.axes.split;
+  const contracts::Axes& split = d.axes.split;
   d.x = choose_view(choices, "x", d.axes.shape);
   d.dy = choose_view(choices, "dy", d.axes.shape);
   if (!choices.one_in(4)) d.dx = choose_view(choices, "dx", d.axes.shape);
@@ -79,48 +75,37 @@ Description choose_description(Choices& choices) {
   return d;
 }
 
-std::vector<double> statistic_of(const View& view, const Memory& memory) {
-  if (!view.present) return {};
-  const Memory bytes = view.elements(memory);
-  std::vector<double> values(bytes.size() / sizeof(double));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-std::optional<DType> type_of(const View& view) { return view.present ? std::optional(view.dtype) : std::nullopt; }
-
-// The memory as it should be after the call, computed from separate rows. Without rows, dweight and dbias are written
-// too.
+// The memory as it should be after the call, computed from dense rows. Without rows, dweight and dbias are written too.
 Memory expected_memory(const Description& d, const Memory& before) {
   const std::vector<std::size_t> order = contracts::places_of_rows(d.x.shape, d.axes.numbers());
   const auto rows_of = [&](const View& view) {
-    return order.empty()
-               ? contracts::Array(view.dtype, std::size_t{0})
-               : array_of(view.dtype, contracts::permuted(view.elements(before), view.element(), order, false));
+    return order.empty() ? Array(view.dtype, std::size_t{0}) : contracts::permuted(view.array(before), order, false);
   };
-  BackwardOperation op{
-      {d.kind, d.x.dtype, d.dy.dtype, type_of(d.weight), {}, d.zero_centered, d.eps, d.axes.cols(d.x.shape)},
-      type_of(d.dx),
-      type_of(d.dweight),
-      type_of(d.dbias),
-      d.accumulate};
-  BackwardInputs inputs{rows_of(d.x), rows_of(d.dy), d.weight.array(before)};
-  if (!order.empty()) {
-    inputs.mean = statistic_of(d.mean, before);
-    inputs.rstd = statistic_of(d.rstd, before);
-  }
-  inputs.dgamma = d.dweight.array(before);
-  inputs.dbeta = d.dbias.array(before);
-  const BackwardOutcome outcome = run_backward(contracts::gradients_on_target(internal::active_target()), op, inputs);
+  const auto statistic_of = [&](const View& view) {
+    const Array values = order.empty() ? Array() : view.array(before);
+    std::vector<double> statistic(values.size());
+    std::memcpy(statistic.data(), values.data(), values.bytes().size());
+    return statistic;
+  };
+  const contracts::Operation op{.kind = d.kind,
+                                .x = d.x.dtype,
+                                .y = d.dy.dtype,
+                                .weight = d.weight.type(),
+                                .zero_centered = d.zero_centered,
+                                .eps = d.eps,
+                                .cols = d.axes.cols(d.x.shape),
+                                .dx = d.dx.type(),
+                                .dgamma = d.dweight.type(),
+                                .dbeta = d.dbias.type(),
+                                .accumulate = d.accumulate};
+  const contracts::Inputs inputs{rows_of(d.x),         rows_of(d.dy),        d.weight.array(before),
+                                 statistic_of(d.mean), statistic_of(d.rstd), d.dweight.array(before),
+                                 d.dbias.array(before)};
+  const contracts::Outcome outcome = run_operation(contracts::through_run(), op, inputs);
   Memory after = before;
-  const auto bytes_of = [](const contracts::Array& array) {
-    return Memory(array.bytes().begin(), array.bytes().end());
-  };
-  if (d.dx.present && !order.empty()) {
-    d.dx.put(contracts::permuted(bytes_of(outcome.dx), d.dx.element(), order, true), after);
-  }
-  if (d.dweight.present) d.dweight.put(bytes_of(outcome.dgamma), after);
-  if (d.dbias.present) d.dbias.put(bytes_of(outcome.dbeta), after);
+  if (d.dx.present && !order.empty()) d.dx.put(contracts::permuted(outcome.dx, order, true), after);
+  if (d.dweight.present) d.dweight.put(outcome.dgamma, after);
+  if (d.dbias.present) d.dbias.put(outcome.dbeta, after);
   return after;
 }
 

@@ -6,10 +6,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "reference/reference.hpp"
+
 namespace evenorm::fuzz {
 
 using contracts::Array;
-using contracts::Scattered;
 using contracts::Shape;
 
 namespace {
@@ -36,6 +37,10 @@ Shape choose_shape(Choices& choices) {
   if (room > 9 && choices.one_in(4))
     shape[choices.below(shape.size())] *= 1 + static_cast<std::int64_t>(choices.below(room));
   return shape;
+}
+
+DType choose_type(Choices& choices, DType usual) {
+  return choices.one_in(2) ? contracts::kAllTypes[choices.below(4)] : usual;
 }
 
 double choose_eps(Choices& choices) {
@@ -86,47 +91,37 @@ void scale_rows(Array& rows, std::size_t cols, double share, bool by_turns) {
   }
 }
 
-Array choose_parameter(Choices& choices, std::optional<DType> dtype, std::size_t cols, bool weight) {
+Array choose_parameter(Choices& choices, contracts::Type dtype, std::size_t cols, bool weight) {
   if (!dtype) return {};
   if (choices.one_in(3)) return choose_row(choices, *dtype, cols);
   return weight ? contracts::make_weight(*dtype, cols) : contracts::make_bias(*dtype, cols);
 }
 
-Scattered place_parameter(Array& values, const Shape& shape, const contracts::Choose& choose) {
-  Scattered tensor(values.dtype(), values.empty() ? Shape{} : shape, choose, Scattered::Elements::may_meet);
-  if (values.empty()) return tensor;
-  tensor.put(values.data());
-  values = array_of(values.dtype(), tensor.get());
-  return tensor;
+contracts::Way choose_way(Choices& choices, std::size_t amounts) {
+  using contracts::Entry;
+  constexpr Entry kEntries[] = {Entry::scratch, Entry::scratch, Entry::pieces, Entry::c};
+  const std::size_t which = choices.below(4);
+  contracts::Way way{.entry = kEntries[which], .amount = choices.below(amounts)};
+  if (which == 1) way.tasks = 2 + way.amount % 7;
+  way.mode = contracts::FpMode(choices.below(5));
+  return way;
 }
 
-Scattered place_rows(Array& rows, const Shape& shape, const std::vector<std::size_t>& order,
-                     const contracts::Choose& choose, Scattered::Elements elements) {
-  const std::size_t bytes = size_of(rows.dtype());
-  Scattered tensor(rows.dtype(), shape, choose, elements);
-  tensor.put(contracts::permuted(bytes_of(rows), bytes, order, true).data());
-  rows = array_of(rows.dtype(), contracts::permuted(tensor.get(), bytes, order, false));
-  return tensor;
-}
-
-std::vector<std::byte> bytes_of(const Array& array) { return {array.bytes().begin(), array.bytes().end()}; }
-
-bool all_finite(const Array& array, std::size_t first, std::size_t count) {
-  const std::size_t bytes = size_of(array.dtype());
-  const auto values = reference::widen(array.dtype(), array.data() + first * bytes, count);
-  return std::all_of(values.begin(), values.end(), [](reference::Real v) { return v - v == 0; });
-}
-
-bool is_canonical(const Array& array, std::size_t i, bool must_be_nan) {
-  const std::size_t bytes = size_of(array.dtype());
-  const reference::Real value = reference::widen(array.dtype(), array.data() + i * bytes, 1)[0];
-  if (value == value) return !must_be_nan;
-  const std::uint64_t canonical = reference::round_to(array.dtype(), value);
-  return std::memcmp(array.data() + i * bytes, &canonical, bytes) == 0;
-}
-
-bool is_canonical(double value, bool must_be_nan) {
-  return value == value ? !must_be_nan : std::bit_cast<std::uint64_t>(value) == 0x7FF8000000000000;
+void expect_promises(const contracts::Case& c, const contracts::Inputs& inputs, contracts::Call& call) {
+  const contracts::Outcome plain = contracts::plain_outcome(c.op, inputs), expected = expected_of(c, plain);
+  const std::string broken = beyond_bounds(c, inputs, plain);
+  if (!broken.empty()) throw Violation(c.text() + ": " + broken);
+  for (const internal::Target target : contracts::runnable_targets()) {
+    const contracts::Outcome dense = run_operation(contracts::on_target(target), c.op, inputs);
+    expect(dense.has_the_bits_of(plain) && dense.kept_inside, "every target has the same bits");
+    contracts::Way way = c.way;
+    if (way.entry == contracts::Entry::c && target != internal::active_target()) way.entry = contracts::Entry::direct;
+    call.reset();
+    const contracts::Outcome outcome = run_in_way(call, way, target);
+    const std::string difference = outcome.difference_to(expected);
+    if (!difference.empty()) throw Violation(c.text() + ": other bits of " + difference);
+    expect(outcome.kept_inside, "only elements are written, and the floating-point mode is unchanged");
+  }
 }
 
 }  // namespace evenorm::fuzz

@@ -54,15 +54,4 @@ contracts::Array array_of(DType dtype, const std::vector<std::byte>& bytes) {
   return array;
 }
 
-std::vector<std::byte> statistic_bytes(DType dtype, const std::vector<double>& values) {
-  const std::size_t bytes = size_of(dtype);
-  std::vector<std::byte> result(values.size() * bytes);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto narrow = static_cast<float>(values[i]);
-    const void* from = dtype == DType::f64 ? static_cast<const void*>(&values[i]) : &narrow;
-    std::memcpy(result.data() + i * bytes, from, bytes);
-  }
-  return result;
-}
-
 }  // namespace evenorm::fuzz

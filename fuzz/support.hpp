@@ -33,7 +33,4 @@ std::string memory_file(Input bytes);
 
 contracts::Array array_of(DType dtype, const std::vector<std::byte>& bytes);
 
-// The statistics as bytes of the type in which the library returns them.
-std::vector<std::byte> statistic_bytes(DType dtype, const std::vector<double>& values);
-
 }  // namespace evenorm::fuzz

@@ -88,19 +88,16 @@ bool View::nested() const {
   return true;
 }
 
-Memory View::elements(const Memory& memory) const {
+contracts::Array View::array(const Memory& memory) const {
+  if (!present) return {};
   Memory values;
   for (const std::size_t place : bytes()) values.push_back(memory[place]);
-  return values;
+  return array_of(dtype, values);
 }
 
-contracts::Array View::array(const Memory& memory) const {
-  return present ? array_of(dtype, elements(memory)) : contracts::Array();
-}
-
-void View::put(const Memory& values, Memory& memory) const {
+void View::put(const contracts::Array& values, Memory& memory) const {
   const std::vector<std::size_t> places = bytes();
-  for (std::size_t i = 0; i < places.size(); ++i) memory[places[i]] = values[i];
+  for (std::size_t i = 0; i < places.size(); ++i) memory[places[i]] = values.data()[i];
 }
 
 View choose_view(Choices& choices, std::string_view name, const Shape& shape) {

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "contracts/scattered.hpp"
+#include "contracts/harness.hpp"
 #include "fuzz/support.hpp"
 
 namespace evenorm::fuzz {
@@ -36,9 +36,9 @@ struct View {
   ConstTensor const_in(Memory& memory) const {
     return {present ? memory.data() + begin : nullptr, dtype, shape, strides};
   }
-  Memory elements(const Memory& memory) const;
   contracts::Array array(const Memory& memory) const;  // empty if absent
-  void put(const Memory& values, Memory& memory) const;
+  void put(const contracts::Array& values, Memory& memory) const;
+  contracts::Type type() const { return present ? contracts::Type(dtype) : contracts::Type(); }
 };
 using Views = std::vector<const View*>;
 
@@ -47,7 +47,7 @@ View choose_view(Choices& choices, std::string_view name, const contracts::Shape
 // x's shape and its normalised axes, described in one of the two forms, sometimes wrongly.
 struct Axes {
   contracts::Shape shape;
-  contracts::AxisChoice split;
+  contracts::Axes split;
   contracts::Shape axes, normalized_shape;
 
   contracts::Shape numbers() const;                   // the normalised axes, in either form

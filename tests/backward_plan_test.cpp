@@ -1,5 +1,5 @@
-// Plans of the backward pass: they give the bits of run() on the planned buffers and on others, and refuse wrong
-// buffers. backward_arguments_test.cpp has wrong descriptions, and also makes each of its calls by a plan.
+// Plans of the backward pass: they run again and on other buffers, and refuse wrong ones. Cases with entry=plan compare
+// their bits with run(). backward_arguments_test.cpp has wrong descriptions, and also makes each call by a plan.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -7,85 +7,19 @@
 #include <utility>
 
 #include "support/backward_call.hpp"
-#include "support/gradient_rows.hpp"
+#include "support/cases.hpp"
 #include "support/names.hpp"
 
 namespace evenorm {
 namespace {
 
-using contracts::BackwardInputs;
-using contracts::BackwardOperation;
-using contracts::BackwardOutcome;
-using contracts::BackwardRunner;
 using testing::error_of;
 using Call = testing::BackwardCall;
-
-void run_at_once(const Backward& backward, const Executor& executor) { run(backward, executor); }
 
 BackwardBuffers buffers_of(const Backward& b) {
   return {b.x.data,  b.dy.data,      b.weight.data, b.mean.data, b.rstd.data,
           b.dx.data, b.dweight.data, b.dbias.data,  b.dsum.data};
 }
-
-std::vector<std::byte> scratch_of(const BackwardPlan& plan) { return std::vector<std::byte>(plan.scratch_bytes() + 1); }
-
-// Runs twice, once by a copy of the plan, with scratch at an odd address.
-void run_planned(const Backward& backward, const Executor& executor) {
-  const BackwardPlan plan(backward);
-  EXPECT_EQ(plan.scratch_bytes(), scratch_bytes(backward));
-  std::vector<std::byte> scratch = scratch_of(plan);
-  const std::span<std::byte> odd = std::span(scratch).subspan(1);
-  if (!backward.accumulate) plan.run(odd, executor);
-  BackwardPlan(plan).run(odd, executor);
-}
-
-// Runs a plan that was made for other addresses.
-void run_elsewhere(const Backward& backward, const Executor& executor) {
-  static std::array<std::byte, 64> other;
-  Backward planned = backward;
-  const auto move = [](auto& tensor) {
-    if (tensor.data != nullptr) tensor.data = other.data();
-  };
-  for (ConstTensor* tensor : {&planned.weight, &planned.mean, &planned.rstd, &planned.dsum}) move(*tensor);
-  for (Tensor* tensor : {&planned.dx, &planned.dweight, &planned.dbias}) move(*tensor);
-  planned.x.data = planned.dy.data = nullptr;
-  const BackwardPlan plan(planned);
-  std::vector<std::byte> scratch = scratch_of(plan);
-  plan.run(buffers_of(backward), scratch, executor);
-}
-
-class Backward_Plan : public ::testing::TestWithParam<std::tuple<Kind, DType>> {};
-
-TEST_P(Backward_Plan, HasTheBitsOfRun) {
-  const auto [kind, dtype] = GetParam();
-  for (const auto& [rows, cols] : {std::pair<std::size_t, std::size_t>{1, 5}, {70, 64}, {130, 200}, {9, 3000}}) {
-    for (int options = 0; options < 4; ++options) {
-      BackwardOperation op = contracts::same_type_backward(kind, dtype, cols);
-      if (options == 1) op.dgamma = op.dbeta = {};
-      if (options == 2) op.dx = {};
-      op.accumulate = options == 2;
-      BackwardInputs inputs = testing::inputs_of(op, {"normal", "mean_1e4"}, {"normal"}, rows);
-      if (options == 2) inputs.dgamma = contracts::make_bias(dtype, cols);
-      if (options == 2) inputs.dbeta = contracts::make_bias(dtype, cols);
-      if (options == 3) add_statistics(contracts::runnable_targets()[0], op.forward, inputs);
-      const BackwardOutcome expected = run_backward(run_at_once, op, inputs);
-      for (const auto by_plan : {run_planned, run_elsewhere}) {
-        for (const Executor& executor : {Executor{}, contracts::reversed_executor(5)}) {
-          const BackwardOutcome outcome = run_backward(by_plan, op, inputs, {}, executor);
-          EXPECT_TRUE(outcome.has_the_bits_of(expected)) << rows << " rows, " << op.name();
-          EXPECT_TRUE(outcome.kept_inside) << op.name();
-        }
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Backward_Plan,
-                         ::testing::Combine(::testing::ValuesIn(contracts::kBothKinds),
-                                            ::testing::ValuesIn(contracts::kAllTypes)),
-                         [](const auto& test) {
-                           return testing::word(std::get<0>(test.param)) + testing::word(std::get<1>(test.param));
-                         });
 
 // The description has dsum, and no precomputed statistics.
 TEST(Backward_Plan, RunsAgainAndOnOtherBuffers) {

@@ -3,485 +3,315 @@
 // those of gradients_model.py: test_numpy_gradients_model.py.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <bit>
 #include <cmath>
-#include <cstdint>
-#include <random>
 
-#include "contracts/harness.hpp"
-#include "contracts/scattered.hpp"
 #include "plan/spec.hpp"
-#include "problem/shapes.hpp"
-#include "support/guarded.hpp"
+#include "support/cases.hpp"
 #include "support/refusal.hpp"
 
 namespace evenorm::testing {
 namespace {
 
+using contracts::Array;
+using contracts::Case;
+using contracts::Inputs;
+using contracts::Outcome;
+using contracts::parse_case;
 using contracts::product;
 using contracts::Shape;
-using Index = std::vector<std::size_t>;
+using contracts::value_at;
 
-template <class T>
-std::vector<T> random_numbers(std::size_t n, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<double> normal;
-  std::vector<T> numbers(n);
-  for (T& number : numbers) number = static_cast<T>(normal(engine));
-  return numbers;
-}
+// Which of the parameter's elements the elements of x have.
+class Elements {
+ public:
+  explicit Elements(const Case& c) : c_(c) {}
 
-// Multiplies by powers of two, so that sums in f64 depend on the order of f32 terms.
-void spread(std::vector<float>& numbers) {
-  std::mt19937 engine(5);
-  for (float& number : numbers) number = std::ldexp(number, static_cast<int>(engine() % 61) - 30);
-}
-void spread(std::vector<double>&) {}
-
-template <class T>
-ConstTensor input(const std::vector<T>& numbers, const Shape& shape) {
-  return {numbers.data(), dtype_of<T>, shape, {}};
-}
-template <class T>
-Tensor output(std::vector<T>& numbers, const Shape& shape) {
-  return {numbers.data(), dtype_of<T>, shape, {}};
-}
-
-// x of `shape`, whose last `normalized` axes are normalised, and a weight and bias of `parameter`, which are broadcast.
-struct Case {
-  Shape shape, parameter;
-  std::size_t normalized;
-  Kind kind = Kind::layer;
-
-  Shape tail() const { return {shape.end() - static_cast<std::ptrdiff_t>(normalized), shape.end()}; }
-  std::size_t cols() const { return product(tail()); }
-  std::size_t rows() const { return product(shape) / cols(); }
-
-  bool has_shared_columns() const {
-    return !std::equal(parameter.end() - static_cast<std::ptrdiff_t>(normalized), parameter.end(), tail().begin());
-  }
-
-  // How many neighbouring columns share an element.
-  std::size_t run() const {
-    std::size_t run = 1;
-    for (std::size_t axis = shape.size(); axis-- > shape.size() - normalized && parameter[axis] == 1;) {
-      run *= static_cast<std::size_t>(shape[axis]);
-    }
-    return run;
-  }
-
-  // The parameter's element for an element of x.
-  std::size_t element(std::size_t index) const {
+  std::size_t of(std::size_t index) const {
     std::size_t element = 0, step = 1;
-    for (std::size_t axis = shape.size(); axis-- > 0;) {
-      const std::size_t size = static_cast<std::size_t>(shape[axis]), at = index % size;
+    for (std::size_t axis = c_.shape.size(); axis-- > 0;) {
+      const auto size = static_cast<std::size_t>(c_.shape[axis]), at = index % size;
       index /= size;
-      if (parameter[axis] == 1) continue;
+      if (c_.parameter[axis] == 1) continue;
       element += at * step;
       step *= size;
     }
     return element;
   }
+  // Neighbouring columns that share an element.
+  std::size_t run() const {
+    std::size_t run = 1;
+    const std::size_t first = c_.shape.size() - c_.axes.size();
+    for (std::size_t axis = c_.shape.size(); axis-- > first && c_.parameter[axis] == 1;) {
+      run *= static_cast<std::size_t>(c_.shape[axis]);
+    }
+    return run;
+  }
+  bool columns_share() const {
+    const Shape tail(c_.parameter.end() - std::ssize(c_.axes), c_.parameter.end());
+    return tail != Shape(c_.shape.end() - std::ssize(c_.axes), c_.shape.end());
+  }
   // Rows with the same parameters, in order.
-  std::vector<Index> sets() const {
-    std::vector<Index> all;
-    for (std::size_t row = 0; row < rows(); ++row) {
-      const auto same = std::find_if(all.begin(), all.end(), [&](const Index& set) {
-        return element(set.front() * cols()) == element(row * cols());
-      });
+  std::vector<std::vector<std::size_t>> sets() const {
+    std::vector<std::vector<std::size_t>> all;
+    for (std::size_t row = 0; row < product(c_.shape) / c_.op.cols; ++row) {
+      const auto same = std::ranges::find_if(
+          all, [&](const auto& set) { return of(set.front() * c_.op.cols) == of(row * c_.op.cols); });
       same == all.end() ? all.push_back({row}) : same->push_back(row);
     }
     return all;
   }
+
+ private:
+  const Case& c_;
 };
 
-template <class T>
+// The gradients that the case asks for besides the forward pass: sums in f64, so that f32 arithmetic shows them
+// unrounded.
+Case gradients_of(Case c) {
+  c.op.bias.reset();
+  c.op.dx = c.op.x;
+  c.op.dgamma = c.op.dbeta = DType::f64;
+  return c;
+}
+
 struct Results {
-  std::vector<T> y, dx;
-  std::vector<double> mean, rstd;
-  std::vector<double> dweight, dbias;  // f64, so that f32 arithmetic shows its sums unrounded
-
-  Results(std::size_t n, std::size_t rows, std::size_t elements)
-      : y(n), dx(n), mean(rows), rstd(rows), dweight(elements), dbias(elements) {}
+  Outcome forward, backward;
 };
-
-template <class T>
-struct Inputs {
-  std::vector<T> x, dy, weight, bias;
-
-  explicit Inputs(const Case& c)
-      : x(random_numbers<T>(product(c.shape), 1)),
-        dy(random_numbers<T>(product(c.shape), 2)),
-        weight(random_numbers<T>(product(c.parameter), 3)),
-        bias(random_numbers<T>(product(c.parameter), 4)) {
-    spread(dy);
-  }
-};
-
-template <class T>
-Results<T> run_passes(const Inputs<T>& in, Kind kind, const Shape& shape, const Shape& tail, const Shape& parameter,
-                      const Executor& executor, const Shape& strides = {}) {
-  const Shape outer(shape.begin(), shape.end() - static_cast<std::ptrdiff_t>(tail.size()));
-  Results<T> out(in.x.size(), product(outer), product(parameter));
-  Forward f;
-  f.kind = kind;
-  f.x = input(in.x, shape);
-  f.y = output(out.y, shape);
-  f.x.strides = f.y.strides = strides;
-  f.normalized_shape = tail;
-  f.weight = input(in.weight, parameter);
-  f.bias = input(in.bias, parameter);
-  if (kind == Kind::layer) f.mean = output(out.mean, outer);
-  f.rstd = output(out.rstd, outer);
-  run(f, executor);
-  Backward b;
-  b.kind = kind;
-  b.x = f.x;
-  b.dy = input(in.dy, shape);
-  b.dy.strides = strides;
-  b.normalized_shape = tail;
-  b.weight = f.weight;
-  if (kind == Kind::layer) b.mean = input(out.mean, outer);
-  b.rstd = input(out.rstd, outer);
-  b.dx = output(out.dx, shape);
-  b.dx.strides = strides;
-  b.dweight = output(out.dweight, parameter);
-  b.dbias = output(out.dbias, parameter);
-  run(b, executor);
-  return out;
+Results plain_results(const Case& c, Inputs in) {
+  Results results{contracts::plain_outcome(c, in), {}};
+  in.mean = results.forward.mean;
+  in.rstd = results.forward.rstd;
+  results.backward = contracts::plain_outcome(gradients_of(c), in);
+  return results;
 }
 
-// What results may be off by: 0, unless columns share elements. Rows that are divided into runs have other bits.
-struct Errors {
-  std::vector<double> y, dx, dweight, dbias, statistics;  // the last relative to rstd, or to the deviation
-};
-
-template <class T>
-Results<T> expected(const Case& c, const Inputs<T>& in, Errors& errors) {
-  constexpr double kUnit = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-50;
-  const std::size_t cols = c.cols(), elements = product(c.parameter);
-  Results<T> all(in.x.size(), c.rows(), elements);
-  errors = {std::vector<double>(in.x.size()), std::vector<double>(in.x.size()), std::vector<double>(elements),
-            std::vector<double>(elements), std::vector<double>(c.rows())};
-  const bool has_runs = c.run() >= internal::kLeastRun && c.run() < cols;
-  for (const Index& set : c.sets()) {
-    Inputs<T> one = in;
-    one.x.resize(set.size() * cols);
-    one.dy.resize(set.size() * cols);
-    one.weight.resize(cols);
-    one.bias.resize(cols);
-    for (std::size_t r = 0; r < set.size(); ++r) {
-      std::copy_n(&in.x[set[r] * cols], cols, &one.x[r * cols]);
-      std::copy_n(&in.dy[set[r] * cols], cols, &one.dy[r * cols]);
+// Compares with a pass for each set of rows. If columns share elements, rows that are divided into runs have other
+// bits.
+void expect_bits_of_sets(const Case& c, const Inputs& in, const Results& found) {
+  const double unit = c.op.x == DType::f32 ? 0x1p-24 : 0x1p-50;
+  const std::size_t cols = c.op.cols, elements = product(c.parameter);
+  const Elements of(c);
+  const bool shared = of.columns_share(), has_runs = of.run() >= internal::kLeastRun && of.run() < cols;
+  std::vector<double> dgamma(elements), dbeta(elements), of_dgamma(elements), of_dbeta(elements);
+  for (const std::vector<std::size_t>& set : of.sets()) {
+    Inputs one{Array(c.op.x, std::size_t{0}), Array(c.op.y, std::size_t{0})};
+    one.weight = one.bias = Array(*c.op.weight, cols);
+    for (const std::size_t row : set) {
+      one.x.append(in.x.part(row * cols, cols));
+      one.dy.append(in.dy.part(row * cols, cols));
     }
     for (std::size_t col = 0; col < cols; ++col) {
-      one.weight[col] = in.weight[c.element(set[0] * cols + col)];
-      one.bias[col] = in.bias[c.element(set[0] * cols + col)];
+      one.weight.set(col, value_at(in.weight, of.of(set[0] * cols + col)));
+      one.bias.set(col, value_at(in.bias, of.of(set[0] * cols + col)));
     }
-    const Shape flat{static_cast<std::int64_t>(set.size()), static_cast<std::int64_t>(cols)}, tail{flat[1]};
-    const Results<T> part = run_passes(one, c.kind, flat, tail, tail, {});
+    const Case flat{.op = c.op, .shape = {static_cast<std::int64_t>(set.size()), static_cast<std::int64_t>(cols)}};
+    const Results part = plain_results(flat, one);
+    const std::vector<double> sums = numbers(part.backward.dgamma), shifts = numbers(part.backward.dbeta);
     for (std::size_t r = 0; r < set.size(); ++r) {
-      std::copy_n(&part.y[r * cols], cols, &all.y[set[r] * cols]);
-      std::copy_n(&part.dx[r * cols], cols, &all.dx[set[r] * cols]);
-      double largest = 0;
-      for (std::size_t col = 0; col < cols; ++col) {
-        largest = std::max(largest, std::abs(static_cast<double>(one.dy[r * cols + col] * one.weight[col])));
+      const double rstd = part.forward.rstd[r], mean = part.forward.mean.empty() ? 0 : part.forward.mean[r];
+      const double off = has_runs ? 0x1p-40 : 0;
+      if (!found.forward.mean.empty()) {
+        EXPECT_NEAR(found.forward.mean[set[r]], mean, off / rstd) << c.text();
       }
-      const double of_row = c.run() < internal::kLeastRun ? 0 : 256 * kUnit * part.rstd[r] * largest;
-      std::fill_n(&errors.dx[set[r] * cols], cols, of_row);
-      if (has_runs) errors.statistics[set[r]] = 0x1p-40;
-      for (std::size_t col = 0; has_runs && col < cols; ++col) {
-        const double y = std::abs(static_cast<double>(part.y[r * cols + col]));
-        errors.y[set[r] * cols + col] = 8 * kUnit * (y + std::abs(static_cast<double>(one.bias[col])));
+      EXPECT_NEAR(found.forward.rstd[set[r]], rstd, off * rstd) << c.text();
+      double largest = 0, largest_xhat = 0;
+      for (std::size_t i = r * cols; i < (r + 1) * cols; ++i) {
+        largest = std::max(largest, std::fabs(value_at(one.dy, i) * value_at(one.weight, i % cols)));
+        largest_xhat = std::max(largest_xhat, std::fabs((value_at(one.x, i) - mean) * rstd));
       }
-      all.mean[set[r]] = part.mean[r];
-      all.rstd[set[r]] = part.rstd[r];
+      const double off_dx = of.run() < internal::kLeastRun ? 0 : 256 * unit * rstd * largest;
+      for (std::size_t i = r * cols; i < (r + 1) * cols; ++i) {
+        const std::size_t col = i % cols, place = set[r] * cols + col, element = of.of(set[0] * cols + col);
+        const double bound = std::fabs(value_at(one.weight, col)) * largest_xhat + std::fabs(value_at(one.bias, col));
+        EXPECT_NEAR(value_at(found.forward.y, place), value_at(part.forward.y, i), has_runs ? 2 * unit * bound : 0);
+        EXPECT_NEAR(value_at(found.backward.dx, place), value_at(part.backward.dx, i), off_dx) << c.text();
+        const double dy = std::fabs(value_at(one.dy, i)), xhat = std::fabs((value_at(one.x, i) - mean) * rstd);
+        if (shared) of_dgamma[element] += 16 * unit * dy * (xhat + 0x1p-20);
+        if (shared) of_dbeta[element] += 8 * unit * dy;
+      }
     }
     for (std::size_t col = 0; col < cols; ++col) {
-      const std::size_t element = c.element(set[0] * cols + col);
-      all.dweight[element] += part.dweight[col];
-      all.dbias[element] += part.dbias[col];
-      for (std::size_t r = 0; r < set.size() && c.has_shared_columns(); ++r) {
-        const double x = one.x[r * cols + col], mean = c.kind == Kind::layer ? part.mean[r] : 0;
-        const double dy = std::abs(static_cast<double>(one.dy[r * cols + col]));
-        errors.dweight[element] += 16 * kUnit * dy * (std::abs((x - mean) * part.rstd[r]) + 0x1p-20);
-        errors.dbias[element] += 8 * kUnit * dy;
-      }
+      dgamma[of.of(set[0] * cols + col)] += sums[col];
+      dbeta[of.of(set[0] * cols + col)] += shifts[col];
     }
   }
-  return all;
+  for (std::size_t i = 0; i < elements; ++i) {
+    EXPECT_NEAR(value_at(found.backward.dgamma, i), dgamma[i], of_dgamma[i]) << c.text();
+    EXPECT_NEAR(value_at(found.backward.dbeta, i), dbeta[i], of_dbeta[i]) << c.text();
+  }
 }
 
-const std::vector<Case> kCases = {
-    {{4, 6, 40}, {4, 1, 40}, 1},                       // adaptive layer norm
-    {{4, 6, 40}, {1, 6, 40}, 1},                       // sets of rows that are not neighbours
-    {{4, 6, 40}, {4, 6, 40}, 1},                       // a weight of x's shape
-    {{3, 300, 33}, {3, 1, 33}, 1, Kind::rms},          // several row blocks
-    {{2, 3, 2500}, {2, 1, 1}, 1},                      // one scale for a row
-    {{2, 4, 5, 7, 6}, {1, 4, 5, 1, 1}, 3},             // group norm
-    {{2, 4, 3, 30, 30}, {1, 4, 3, 1, 1}, 3},           // of several blocks, which columns of one channel cross
-    {{1, 2, 3, 2048}, {1, 2, 3, 1}, 2},                // of several blocks for each channel
-    {{3, 5, 49}, {1, 5, 1}, 1},                        // instance norm
-    {{2, 3, 4, 5, 6}, {2, 1, 1, 5, 1}, 3, Kind::rms},  // columns that share elements on both sides
-    {{3, 2, 7, 5}, {1, 2, 1, 5}, 2},                   // and in the middle
-    {{5, 4, 3}, {1, 1, 1}, 2},                         // no sets, one element
-    {{2, 3, 4, 2, 300}, {1, 1, 4, 1, 1}, 4},           // runs whose elements are shared by others, too
-    {{2, 2, 40000}, {2, 1, 40000}, 1},                 // rows by parts, and gradients in two steps
-    {{60, 16, 320}, {60, 1, 320}, 1},                  // shares of sets are tasks
-    {{9, 150, 33}, {9, 1, 33}, 1, Kind::rms},          // of several row blocks
-    {{70, 3, 1500}, {70, 1, 1500}, 1},                 // which threads could take in two steps
-    {{4, 90, 200}, {1, 90, 1}, 1},                     // whose columns share elements
-    {{5, 40, 300}, {1, 40, 1}, 1},                     // runs of many sets
+void expect_same_in(const Case& c, const Inputs& in, const Results& plain, const std::string& ways) {
+  Inputs with_statistics = in;
+  with_statistics.mean = plain.forward.mean;
+  with_statistics.rstd = plain.forward.rstd;
+  for (const std::string& way : expanded(ways)) {
+    EXPECT_EQ(contracts::differences(contracts::with_way(c, way), in, plain.forward), "");
+    if (way.find("y@x") != std::string::npos) continue;
+    const Case gradients = contracts::with_way(gradients_of(c), way);
+    EXPECT_EQ(contracts::differences(gradients, with_statistics, plain.backward), "");
+    EXPECT_EQ(contracts::differences(gradients, in, plain.backward), "");
+  }
+}
+
+Inputs inputs_with_dy(const Case& c) {
+  Inputs in = contracts::inputs_of(c);
+  in.dy = contracts::rows_of(c.dy, c.op.y, product(c.shape) / c.op.cols, c.op.cols, 1000);
+  return in;
+}
+
+constexpr const char* kCases[] = {
+    "layer 4x6x40 parameter=4x1x40 axes=2",                // adaptive layer norm
+    "layer 4x6x40 parameter=1x6x40 axes=2",                // sets of rows that are not neighbours
+    "layer 4x6x40 parameter=4x6x40 axes=2",                // a weight of x's shape
+    "rms 3x300x33 parameter=3x1x33 axes=2",                // several row blocks
+    "layer 2x3x2500 parameter=2x1x1 axes=2",               // one scale for a row
+    "layer 2x4x5x7x6 parameter=1x4x5x1x1 axes=2,3,4",      // group norm
+    "layer 2x4x3x30x30 parameter=1x4x3x1x1 axes=2,3,4",    // of several blocks, which columns of one channel cross
+    "layer 1x2x3x2048 parameter=1x2x3x1 axes=2,3",         // of several blocks for each channel
+    "layer 3x5x49 parameter=1x5x1 axes=2",                 // instance norm
+    "rms 2x3x4x5x6 parameter=2x1x1x5x1 axes=2,3,4",        // columns that share elements on both sides
+    "layer 3x2x7x5 parameter=1x2x1x5 axes=2,3",            // and in the middle
+    "layer 5x4x3 parameter=1x1x1 axes=1,2",                // no sets, one element
+    "layer 2x3x4x2x300 parameter=1x1x4x1x1 axes=1,2,3,4",  // runs whose elements are shared by others, too
+    "layer 2x2x40000 parameter=2x1x40000 axes=2",          // rows by parts, and gradients in two steps
+    "layer 60x16x320 parameter=60x1x320 axes=2",           // shares of sets are tasks
+    "rms 9x150x33 parameter=9x1x33 axes=2",                // of several row blocks
+    "layer 70x3x1500 parameter=70x1x1500 axes=2",          // which threads could take in two steps
+    "layer 4x90x200 parameter=1x90x1 axes=2",              // whose columns share elements
+    "layer 5x40x300 parameter=1x40x1 axes=2",              // runs of many sets
 };
-
-template <class T>
-void try_case(const Case& c) {
-  const Inputs<T> in(c);
-  Errors errors;
-  const Results<T> want = expected(c, in, errors), alone = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, {});
-  for (const Executor& executor : {pool_executor(1), pool_executor(4), contracts::reversed_executor(7)}) {
-    const Results<T> got = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, executor);
-    const std::string where = internal::text_of(c.shape) + " by " + internal::text_of(c.parameter);
-    EXPECT_EQ(got.y, alone.y) << where;
-    EXPECT_EQ(got.dx, alone.dx) << where;
-    EXPECT_EQ(got.mean, alone.mean) << where;
-    EXPECT_EQ(got.rstd, alone.rstd) << where;
-    for (std::size_t i = 0; i < want.dx.size(); ++i) {
-      EXPECT_NEAR(got.y[i], want.y[i], errors.y[i]) << where;
-      EXPECT_NEAR(got.dx[i], want.dx[i], errors.dx[i]) << where;
-    }
-    for (std::size_t i = 0; i < want.rstd.size(); ++i) {
-      EXPECT_NEAR(got.mean[i], want.mean[i], errors.statistics[i] / want.rstd[i]) << where;
-      EXPECT_NEAR(got.rstd[i], want.rstd[i], errors.statistics[i] * want.rstd[i]) << where;
-    }
-    EXPECT_EQ(got.dweight, alone.dweight) << where;
-    EXPECT_EQ(got.dbias, alone.dbias) << where;
-    for (std::size_t i = 0; i < want.dweight.size(); ++i) {
-      EXPECT_NEAR(got.dweight[i], want.dweight[i], errors.dweight[i]) << where;
-      EXPECT_NEAR(got.dbias[i], want.dbias[i], errors.dbias[i]) << where;
-    }
-  }
-}
 
 TEST(Broadcast, HasTheBitsOfPassesForRowsOfOneWeight) {
-  for (const Case& c : kCases) {
-    try_case<float>(c);
-    try_case<double>(c);
+  for (const char* text : kCases) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const Case c = parse_case(expanded(text + std::string(" $ weight=$ bias=$"), name(dtype))[0]);
+      Inputs in = inputs_with_dy(c);
+      contracts::Random random(5);  // powers of two, so that sums in f64 depend on the order of f32 terms
+      for (std::size_t i = 0; i < in.dy.size() && dtype == DType::f32; ++i) {
+        in.dy.set(i, std::ldexp(value_at(in.dy, i), static_cast<int>(random.below(61)) - 30));
+      }
+      const Results plain = plain_results(c, in);
+      expect_bits_of_sets(c, in, plain);
+      expect_same_in(c, in, plain, "{threads=1,threads=4,tasks=7}");
+    }
   }
 }
 
 // --- the statistics of rows of runs, as docs/numerics.md specifies them, for f32 without a second pass
 
-struct Part {
+struct Moments {
   double count, mean, m2;
 };
-Part join(const Part& a, const Part& b) {
+Moments join(const Moments& a, const Moments& b) {
   const double count = a.count + b.count, weight = b.count / count, delta = b.mean - a.mean;
   return {count, a.mean + delta * weight, (a.m2 + b.m2) + delta * delta * (a.count * weight)};
 }
-Part tree(const Part* parts, std::size_t n) {
-  if (n == 1) return parts[0];
-  const std::size_t left = std::bit_floor(n - 1);
-  return join(tree(parts, left), tree(parts + left, n - left));
+Moments tree(std::span<const Moments> parts) {
+  if (parts.size() == 1) return parts[0];
+  const std::size_t left = std::bit_floor(parts.size() - 1);
+  return join(tree(parts.first(left)), tree(parts.subspan(left)));
 }
-Part moments_of(const float* x, std::size_t n) {
+Moments moments_of(std::span<const double> x) {
   double s[16] = {}, q[16] = {};
-  for (std::size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
     s[i % 16] += x[i];
-    q[i % 16] += static_cast<double>(x[i]) * x[i];
+    q[i % 16] += x[i] * x[i];
   }
   for (std::size_t step = 8; step != 0; step /= 2) {
     for (std::size_t l = 0; l < step; ++l) s[l] += s[l + step], q[l] += q[l + step];
   }
-  const auto count = static_cast<double>(n);
+  const auto count = static_cast<double>(x.size());
   return {count, s[0] / count, q[0] - s[0] * (s[0] * (1 / count))};
 }
-Part moments_of_row(const float* x, std::size_t cols, std::size_t run) {
-  std::vector<Part> runs;
-  for (std::size_t first = 0; first < cols; first += run) {
-    std::vector<Part> blocks;
-    for (std::size_t c = 0; c < run; c += 1024)
-      blocks.push_back(moments_of(x + first + c, std::min<std::size_t>(1024, run - c)));
-    runs.push_back(tree(blocks.data(), blocks.size()));
+Moments moments_of_row(std::span<const double> x, std::size_t run) {
+  std::vector<Moments> runs;
+  for (std::size_t first = 0; first < x.size(); first += run) {
+    std::vector<Moments> blocks;
+    for (std::size_t c = 0; c < run; c += 1024) {
+      blocks.push_back(moments_of(x.subspan(first + c, std::min<std::size_t>(1024, run - c))));
+    }
+    runs.push_back(tree(blocks));
   }
-  return tree(runs.data(), runs.size());
+  return tree(runs);
 }
 
 TEST(Broadcast, JoinsTheMomentsOfRuns) {
-  for (const std::int64_t lines : {2, 3, 7, 64, 65, 130, 200}) {
-    for (const std::int64_t positions : {15, 16, 17, 49, 1024, 1100, 3000}) {
+  for (const std::size_t lines : {2, 3, 7, 64, 65, 130, 200}) {
+    for (const std::size_t positions : {15, 16, 17, 49, 1024, 1100, 3000}) {
       if (lines * positions > 70000) continue;
-      const Case c{{2, lines, positions}, {1, lines, 1}, 2};
-      Inputs<float> in(c);
-      spread(in.x);
-      const auto run = static_cast<std::size_t>(positions);
-      const Results<float> got = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, pool_executor(2));
+      const std::string channels = std::to_string(lines), size = "2x" + channels + "x" + std::to_string(positions);
+      const Case c = parse_case("layer f32 weight=f32 " + size + " axes=1,2 parameter=1x" + channels + "x1 threads=2");
+      Inputs in = contracts::inputs_of(c);
+      contracts::Random random(5);
+      for (std::size_t i = 0; i < in.x.size(); ++i) {
+        in.x.set(i, std::ldexp(value_at(in.x, i), static_cast<int>(random.below(61)) - 30));
+      }
+      const std::vector<double> x = numbers(in.x);
+      const Outcome found = contracts::outcome_by(c, contracts::runnable_targets()[0], in);
       for (std::size_t row = 0; row < 2; ++row) {
-        const Part want = moments_of_row(&in.x[row * c.cols()], c.cols(), run < internal::kLeastRun ? c.cols() : run);
-        EXPECT_EQ(got.mean[row], want.mean) << lines << " runs of " << run;
-        EXPECT_EQ(got.rstd[row], 1 / std::sqrt(want.m2 * (1 / want.count) + 1e-5)) << lines << " runs of " << run;
+        const Moments want = moments_of_row(std::span(x).subspan(row * c.op.cols, c.op.cols),
+                                            positions < internal::kLeastRun ? c.op.cols : positions);
+        EXPECT_EQ(found.mean[row], want.mean) << c.text();
+        EXPECT_EQ(found.rstd[row], 1 / std::sqrt(want.m2 * (1 / want.count) + 1e-5)) << c.text();
       }
     }
   }
 }
 
-// Rows of groups (N, G, C / G, positions) whose channels lie side by side in memory.
-struct Groups {
-  std::int64_t samples, groups, channels, positions;
-  Kind kind = Kind::layer;
+// --- channels that lie side by side in memory: rows (N, G, C / G, positions)
 
-  Shape shape() const { return {samples, groups, channels, positions}; }
-  Shape parameter() const { return {1, groups, channels, 1}; }
-  Shape strides() const { return {positions * groups * channels, channels, 1, groups * channels}; }
-};
-
-// The elements of a tensor of a shape as they lie in memory with these strides. back: the reverse.
-template <class T>
-std::vector<T> moved(const std::vector<T>& from, const Groups& g, bool back) {
-  std::vector<T> to(from.size());
-  const Shape shape = g.shape(), strides = g.strides();
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::size_t index = i, place = 0;
-    for (std::size_t axis = shape.size(); axis-- > 0;) {
-      const auto size = static_cast<std::size_t>(shape[axis]);
-      place += index % size * static_cast<std::size_t>(strides[axis]);
-      index /= size;
-    }
-    back ? to[i] = from[place] : to[place] = from[i];
-  }
-  return to;
-}
-
-const std::vector<Groups> kGroups = {
-    {2, 3, 1, 49},    {2, 20, 1, 1040}, {3, 4, 2, 3136}, {2, 8, 10, 144},  {2, 4, 10, 1024},
-    {2, 2, 16, 2064}, {1, 5, 16, 196},  {2, 40, 2, 400}, {2, 3, 33, 272},  {2, 4, 16, 528, Kind::rms},
-    {3, 1, 33, 1296}, {1, 2, 300, 160}, {1, 6, 3, 9232}, {1, 2, 10, 1157}, {1, 3, 33, 289},
-    {1, 3, 16, 256},  {1, 5, 8, 129},   {1, 3, 8, 2080},
-};
-
-// y, which takes x's place if it is in place.
-template <class U>
-std::vector<U> normalised(const Groups& g, DType dtype, std::vector<U> x, const Shape& strides, bool in_place) {
-  const Shape shape = g.shape(), parameter = g.parameter(), tail{g.channels, g.positions};
-  const std::vector<float> weight = random_numbers<float>(product(parameter), 3);
-  std::vector<U> y(x.size());
-  Forward f;
-  f.kind = g.kind;
-  f.x = {x.data(), dtype, shape, strides};
-  f.y = {in_place ? x.data() : y.data(), dtype, shape, strides};
-  f.normalized_shape = tail;
-  f.weight = input(weight, parameter);
-  run(f);
-  return in_place ? x : y;
-}
-template <class U>
-void try_in_place(const Groups& g, DType dtype, const std::vector<U>& x) {
-  const std::vector<U> want = normalised(g, dtype, x, {}, false), last = moved(x, g, false);
-  for (const bool in_place : {false, true}) {
-    EXPECT_EQ(moved(normalised(g, dtype, last, g.strides(), in_place), g, true), want) << internal::text_of(g.shape());
-  }
-}
-
-using Halves = std::vector<std::uint16_t>;
-
-Halves halves_of(const std::vector<float>& numbers) {
-  Halves halves(numbers.size());
-  for (std::size_t i = 0; i < halves.size(); ++i) {
-    halves[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(numbers[i]) >> 16U);
-  }
-  return halves;
-}
-
-Halves dx_of(const Groups& g, const Halves& x, const Halves& dy, const Shape& strides) {
-  const Shape shape = g.shape(), parameter = g.parameter(), tail{g.channels, g.positions};
-  const std::vector<float> weight = random_numbers<float>(product(parameter), 3);
-  Halves dx(x.size());
-  const GuardedMemory guarded_x(std::as_bytes(std::span(x)), Guard::after);
-  const GuardedMemory guarded_dy(std::as_bytes(std::span(dy)), Guard::after);
-  Backward b;
-  b.kind = g.kind;
-  b.x = {guarded_x.data(), DType::bf16, shape, strides};
-  b.dy = {guarded_dy.data(), DType::bf16, shape, strides};
-  b.dx = {dx.data(), DType::bf16, shape, strides};
-  b.normalized_shape = tail;
-  b.weight = input(weight, parameter);
-  run(b);
-  return dx;
-}
-void try_gradients(const Groups& g, const Halves& x, const Halves& dy) {
-  const Halves last = dx_of(g, moved(x, g, false), moved(dy, g, false), g.strides());
-  EXPECT_EQ(moved(last, g, true), dx_of(g, x, dy, {})) << internal::text_of(g.shape());
-}
+constexpr const char* kGroups[] = {"2x3x1x49",    "2x20x1x1040", "3x4x2x3136", "2x8x10x144",  "2x4x10x1024",
+                                   "2x2x16x2064", "1x5x16x196",  "2x40x2x400", "2x3x33x272",  "2x4x16x528",
+                                   "3x1x33x1296", "1x2x300x160", "1x6x3x9232", "1x2x10x1157", "1x3x33x289",
+                                   "1x3x16x256",  "1x5x8x129",   "1x3x8x2080"};
 
 TEST(Broadcast, HasTheBitsOfContiguousChannelsWithChannelsLast) {
-  for (const Groups& g : kGroups) {
-    Inputs<float> in(Case{g.shape(), g.parameter(), 2, g.kind});
-    if (g.samples != 3) spread(in.x);  // else sums of squares would be exact in any order
-    const auto cols = static_cast<std::ptrdiff_t>(product(Shape{g.channels, g.positions}));
-    if (g.samples == 3) {  // rows that need a second pass or are out of range
-      std::for_each(in.x.begin(), in.x.begin() + cols, [](float& x) { x += 3e4F; });
-      std::for_each(in.x.end() - cols, in.x.end(), [](float& x) { x *= 1e32F; });
-      std::fill_n(in.dy.begin(), g.positions + 1, 0.0F);  // a channel whose sums are found anew
-    }
-    try_in_place(g, DType::f32, in.x);
-    const Halves halves = halves_of(in.x);
-    try_in_place(g, DType::bf16, halves);
-    Halves dy = halves_of(in.dy);
-    std::fill_n(dy.begin(), g.positions, std::uint16_t{0});
-    try_gradients(g, halves, dy);
-    Inputs<float> last = in;
-    last.x = moved(in.x, g, false);
-    last.dy = moved(in.dy, g, false);
-    const Shape shape = g.shape(), strides = g.strides(), tail{g.channels, g.positions};
-    const Results<float> want = run_passes(in, g.kind, shape, tail, g.parameter(), {});
-    for (const std::size_t threads : {1U, 4U}) {
-      const Results<float> got = run_passes(last, g.kind, shape, tail, g.parameter(), pool_executor(threads), strides);
-      const std::string where = internal::text_of(shape) + " on " + std::to_string(threads) + " threads";
-      EXPECT_EQ(moved(got.y, g, true), want.y) << where;
-      EXPECT_EQ(moved(got.dx, g, true), want.dx) << where;
-      EXPECT_EQ(got.mean, want.mean) << where;
-      EXPECT_EQ(got.rstd, want.rstd) << where;
-      EXPECT_EQ(got.dweight, want.dweight) << where;
-      EXPECT_EQ(got.dbias, want.dbias) << where;
+  for (const std::string shape : kGroups) {
+    const std::string parameter = " parameter=1" + shape.substr(1, shape.rfind('x') - 1) + "x1 axes=2,3 ";
+    for (const char* type : {" f32 weight=f32 bias=f32", " bf16 weight=f32"}) {
+      Case c = parse_case((shape == "2x4x16x528" ? "rms " : "layer ") + shape + parameter + type);
+      // sums of squares of one magnitude would be exact in any order; or rows that need a second pass or are out of
+      // range
+      c.x = shape[0] == '3' ? Names{"mean_1e4", "normal", "normal", "std_1e30"} : Names{"wide_exponents"};
+      Inputs in = inputs_with_dy(c);
+      const auto zeros = static_cast<std::size_t>(c.shape[3]) + 1;  // a channel whose sums are found anew
+      for (std::size_t i = 0; i < zeros && shape[0] == '3'; ++i) in.dy.set(i, 0);
+      const Results plain = plain_results(c, in);
+      expect_same_in(c, in, plain,
+                     "{x=last y=last dx=last,x=last y=last dx=last threads=4,x=last y@x,"
+                     "x=last y=last dx=last guard=after}");
     }
   }
 }
 
 // Threads share the blocks of such rows, and take a row that is out of range on another way.
 TEST(Broadcast, NormalisesFewLongRowsThatAreOutOfRange) {
-  const Case c{{2, 2, 2, 32768}, {1, 2, 2, 1}, 2};
-  Inputs<float> in(c);
-  const auto row = in.x.begin() + static_cast<std::ptrdiff_t>(2 * c.cols());
-  std::for_each(row, row + static_cast<std::ptrdiff_t>(c.cols()), [](float& x) { x *= 1e35F; });
-  const Results<float> want = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, {});
-  const Results<float> got = run_passes(in, c.kind, c.shape, c.tail(), c.parameter, pool_executor(4));
-  EXPECT_EQ(got.y, want.y);
-  EXPECT_EQ(got.rstd, want.rstd);
+  expect_same_bits("layer f32 weight=f32 bias=f32 2x2x2x32768 axes=2,3 parameter=1x2x2x1 x:normal,std_1e30 threads=4");
 }
 
 TEST(Broadcast, NamesShapesThatDoNotFit) {
-  const Case c{{2, 3, 8}, {2, 1, 8}, 1};
-  const Inputs<float> in(c);
-  std::vector<float> y(48), sums(48);
+  const Case c = parse_case("layer f32 weight=f32 2x3x8 axes=2 parameter=2x1x8");
+  const Inputs in = inputs_with_dy(c);
+  Array y = in.x, sums = in.x;
+  const Shape tail{8}, wrong{2, 2, 8}, shared{1, 1, 8}, strides{0, 8, 1};
   Forward f;
-  f.x = input(in.x, c.shape);
-  f.y = output(y, c.shape);
-  const Shape tail = c.tail(), wrong{2, 2, 8}, shared{1, 1, 8}, strides{0, 8, 1};
+  f.x = {in.x.data(), DType::f32, c.shape, {}};
+  f.y = {y.data(), DType::f32, c.shape, {}};
   f.normalized_shape = tail;
-  f.weight = input(in.weight, wrong);
+  f.weight = {in.weight.data(), DType::f32, wrong, {}};
   EXPECT_EQ(error_of([&] { run(f); }),
             "weight has shape (2, 2, 8), but x has (2, 3, 8): each axis should be as long as x's, or 1");
   Backward b;
   b.x = f.x;
-  b.dy = input(in.dy, c.shape);
+  b.dy = {in.dy.data(), DType::f32, c.shape, {}};
   b.normalized_shape = tail;
-  b.weight = input(in.weight, c.parameter);
-  b.dbias = output(sums, shared);
+  b.weight = {in.weight.data(), DType::f32, c.parameter, {}};
+  b.dbias = {sums.data(), DType::f32, shared, {}};
   EXPECT_THAT(error_of([&] { run(b); }), ::testing::HasSubstr("dbias has shape (1, 1, 8), but weight, dweight and"));
   b.weight = {};
-  b.dbias = output(sums, c.parameter);
-  b.dbias.strides = strides;
+  b.dbias = {sums.data(), DType::f32, c.parameter, strides};
   EXPECT_EQ(error_of([&] { run(b); }), "dbias may overlap itself");
 }
 
@@ -489,10 +319,9 @@ TEST(Broadcast, WritesZerosForSetsWithoutRows) {
   const Shape shape{2, 0, 8}, parameter{2, 1, 8}, tail{8};
   std::vector<float> dweight(16, 1);
   Backward b;
-  b.x = {nullptr, DType::f32, shape, {}};
-  b.dy = b.x;
+  b.x = b.dy = {nullptr, DType::f32, shape, {}};
   b.normalized_shape = tail;
-  b.dweight = output(dweight, parameter);
+  b.dweight = {dweight.data(), DType::f32, parameter, {}};
   run(b);
   EXPECT_EQ(dweight, std::vector<float>(16, 0));
 }

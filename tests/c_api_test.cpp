@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "contracts/backward_digests.hpp"
+#include "contracts/digests.hpp"
 #include "support/c_call.hpp"
 #include "support/names.hpp"
 
@@ -14,7 +14,6 @@ extern "C" const char* evenorm_c11();  // c_api_c11.c
 namespace evenorm::testing {
 namespace {
 
-using contracts::BackwardRunner;
 using contracts::Runner;
 using ::testing::StartsWith;
 
@@ -109,7 +108,7 @@ TEST(CApi_Bits, EqualCppForEveryFieldOfBackward) {
   using Call = BackwardCall;
   static const std::int64_t kShape[] = {2, 3, 8};
   const auto compute_statistics = [](Call& c) { c.backward.mean.data = c.backward.rstd.data = nullptr; };
-  const std::vector<BackwardRunner> runners = {contracts::gradients_through_c(), run_backward_planned};
+  const std::vector<Runner> runners = {contracts::through_c(), run_backward_planned};
   expect_same_bits(
       &Call::plain, runners,
       {[](Call&) {}, compute_statistics,
@@ -152,12 +151,14 @@ struct PlainForms {
     }
   }
   void expect_bits_of_cpp(Kind kind, bool parameters) const {
-    contracts::BackwardOperation op = contracts::same_type_backward(kind, dtype, 100);
-    if (!parameters) op.forward.weight = op.dgamma = op.dbeta = {};
-    if (parameters && kind == Kind::layer) op.forward.bias = dtype;
+    contracts::Operation op = contracts::same_type_backward(kind, dtype, 100);
+    if (!parameters) op.weight = op.dgamma = op.dbeta = {};
+    if (parameters && kind == Kind::layer) op.bias = dtype;
     if (kind == Kind::rms) op.dbeta.reset();
-    const contracts::BackwardInputs in = contracts::make_gradient_inputs({op, 65});
-    const contracts::Array bias = contracts::make_bias(dtype, op.forward.bias ? 100 : 0);
+    contracts::Case c{op};
+    c.shape = {65, 100};
+    const contracts::Inputs in = contracts::digest_inputs(c);
+    const contracts::Array bias = contracts::make_bias(dtype, op.bias ? 100 : 0);
     contracts::Array y = in.x, dx(dtype, 6500), dgamma(dtype, op.dgamma ? 100 : 0), dbeta(dtype, op.dbeta ? 100 : 0);
     const auto storage = [](const contracts::Array& array) {
       return array.empty() ? nullptr : reinterpret_cast<Storage*>(const_cast<std::byte*>(array.data()));
@@ -170,9 +171,10 @@ struct PlainForms {
       ASSERT_EQ(rms(storage(y), storage(y), 65, 100, weight, 1e-5), EVENORM_OK);
       ASSERT_EQ(rms_backward(dy, x, storage(dx), 65, 100, weight, storage(dgamma), 1e-5), EVENORM_OK);
     }
-    const auto expected = run_operation(contracts::through_c(), op.forward, in.x, in.weight, bias).y;
+    const auto expected =
+        run_operation(contracts::through_c(), op.forward(), {.x = in.x, .weight = in.weight, .bias = bias}).y;
     EXPECT_TRUE(std::ranges::equal(y.bytes(), expected.bytes())) << op.name();
-    const auto gradients = run_backward(contracts::gradients_through_c(), op, in);
+    const auto gradients = run_operation(contracts::through_c(), op, in);
     const auto same = [](const contracts::Array& a, const contracts::Array& b) {
       return std::ranges::equal(a.bytes(), b.bytes());
     };

@@ -1,6 +1,7 @@
 // `evenorm apply` gives the library's bits for every type, on every target, with threads and in place.
 // normalize_test.cpp has every order of a file.
 #include "contracts/digests.hpp"
+#include "contracts/verify.hpp"
 #include "support/cli.hpp"
 #include "support/names.hpp"
 
@@ -9,7 +10,7 @@ namespace {
 
 using contracts::Array;
 using contracts::Operation;
-using contracts::row_digests;
+using contracts::Outcome;
 
 std::string descr_of(DType dtype) { return dtype == DType::bf16 ? "<V2" : "<f" + std::to_string(size_of(dtype)); }
 
@@ -20,9 +21,9 @@ class Contract_CommandLine : public InFolder, public ::testing::WithParamInterfa
     write(name, npy_bytes_of(descr_of(values.dtype()), shape, {data, values.bytes().size()}));
   }
 
-  std::vector<std::uint64_t> digests(const Operation& op, const contracts::CaseData& data, const std::string& y,
-                                     const std::string& options, const Words& environment = {}) const {
-    const std::string cols = std::to_string(op.cols), rows = std::to_string(data.rows);
+  Outcome applied(const Operation& op, const contracts::Inputs& data, const std::string& y, const std::string& options,
+                  const Words& environment = {}) const {
+    const std::string cols = std::to_string(op.cols), rows = std::to_string(data.x.size() / op.cols);
     write_array("x.npy", data.x, "(" + rows + ", " + cols + ")");
     std::string line = "apply x.npy --rstd rstd.npy -o " + y + options;
     line += op.kind == Kind::rms ? " --rms" : " --mean mean.npy";
@@ -34,10 +35,11 @@ class Contract_CommandLine : public InFolder, public ::testing::WithParamInterfa
     done(line, {.environment = environment});
     const std::string npy = read(y), bytes = data_of(npy);
     EXPECT_THAT(npy, HasSubstr("'" + descr_of(op.y) + "'"));
-    contracts::Outcome outcome{Array(op.y, bytes.size() / size_of(op.y)), {}, doubles("rstd.npy"), true};
+    Outcome outcome{.y = Array(op.y, bytes.size() / size_of(op.y))};
+    outcome.rstd = doubles("rstd.npy");
     std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), outcome.y.data());
     if (op.kind == Kind::layer) outcome.mean = doubles("mean.npy");
-    return row_digests(op, outcome);
+    return outcome;
   }
 };
 
@@ -48,14 +50,15 @@ TEST_P(Contract_CommandLine, GivesTheSameBits) {
       Operation op = contracts::same_type(kind, GetParam(), cols);
       op.zero_centered = cols == 33;
       if (cols == 768) op.weight = op.bias = DType::f32;
-      const contracts::CaseData data = make_case_data(op);
-      const auto expected =
-          row_digests(op, run_operation(contracts::on_target(targets[0]), op, data.x, data.weight, data.bias));
-      EXPECT_EQ(digests(op, data, "y.npy", ""), expected) << op.name();
-      EXPECT_EQ(digests(op, data, "x.npy", " --threads 2"), expected) << op.name() << ", in place";
+      contracts::Case c{op};
+      c.shape = {7, static_cast<std::int64_t>(cols)};
+      const contracts::Inputs data = digest_inputs(c);
+      const Outcome expected = plain_outcome(c, data);
+      EXPECT_EQ(applied(op, data, "y.npy", "").difference_to(expected), "") << op.name();
+      EXPECT_EQ(applied(op, data, "x.npy", " --threads 2").difference_to(expected), "") << op.name() << ", in place";
       for (const internal::Target target : targets) {
         const std::string forced = "EVENORM_TARGET=" + std::string(internal::name(target));
-        EXPECT_EQ(digests(op, data, "y.npy", "", {forced}), expected) << op.name() << forced;
+        EXPECT_EQ(applied(op, data, "y.npy", "", {forced}).difference_to(expected), "") << op.name() << forced;
       }
     }
   }

@@ -9,10 +9,14 @@
 #include <set>
 
 #include "contracts/accuracy.hpp"
+#include "support/cases.hpp"
 #include "support/names.hpp"
 
 namespace evenorm::contracts {
 namespace {
+
+using evenorm::testing::expanded;
+using evenorm::testing::expect_kept;
 
 using Parameters = std::tuple<DType, std::size_t>;
 
@@ -58,19 +62,6 @@ TEST(Contract_Accuracy, EveryRowOfTheTableIsWithinTheBound_Slow) {
   expect_within_limits(options);
 }
 
-void expect_within_limits(const Operation& op, const Array& x, const Array& weight, const Array& bias,
-                          const std::string& what = {}) {
-  const Expected expected(op, x, weight, bias);
-  for (const internal::Target target : runnable_targets()) {
-    const Outcome outcome = run_operation(on_target(target), op, x, weight, bias);
-    const double mean = outcome.mean.empty() ? 0 : outcome.mean[0];
-    const Errors errors = expected.errors_of(outcome.y, 0, mean, outcome.rstd[0]);
-    EXPECT_TRUE(errors.within_limits(op))
-        << op.name() << " eps " << op.eps << " " << what << " on " << internal::name(target) << ": y " << errors.output
-        << " u, rstd " << errors.rstd << " u, mean " << errors.mean;
-  }
-}
-
 // 1; around the number of lanes; around 2^k {1, 2, 3}.
 std::set<std::size_t> odd_cols() {
   std::set<std::size_t> cols = {1, internal::kLanes - 1, internal::kLanes, internal::kLanes + 1, 31, 32, 33};
@@ -84,40 +75,38 @@ std::set<std::size_t> odd_cols() {
 
 // Three kinds of rows, with and without weight and bias.
 TEST(Contract_Accuracy, ColumnsNearEveryEdgeAreWithinTheBound) {
+  constexpr const char* kParameters[] = {" weight=$ bias=$", " bias=$", " weight=$+1", ""};
   std::size_t turn = 0;
   for (const std::size_t cols : odd_cols()) {
     for (const DType type : kAllTypes) {
-      for (const std::string_view input : {"normal", "mean_300", "wide_exponents"}) {
-        Operation op = same_type(turn % 4 < 2 ? Kind::layer : Kind::rms, type, cols);
-        if (turn % 3 == 1) op.weight.reset();
-        if (turn % 5 == 2) op.bias.reset();
-        op.zero_centered = op.weight && turn % 7 == 0;
-        ++turn;
-        expect_within_limits(op, make_input(input, type, cols), op.weight ? make_weight(type, cols) : Array(),
-                             op.bias ? make_bias(type, cols) : Array(), std::string(input));
+      for (const char* input : {"normal", "mean_300", "wide_exponents"}) {
+        const std::string kind = turn % 4 < 2 ? "layer $" : "rms $";
+        expect_kept(kind + kParameters[turn++ % 3] + " 1x" + std::to_string(cols) + " x:" + input, name(type));
       }
     }
   }
 }
 
+void expect_row_kept(const std::string& text, const Array& x, const Array& weight = {}, const Array& bias = {}) {
+  EXPECT_EQ(verify(parse_case(text), {.x = x, .weight = weight, .bias = bias}), "");
+}
+
 // Outliers near the start, in every column: there the chain of a lane's later additions is longest.
 TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumnIsWithinTheBound) {
   for (const std::size_t cols : {257, 1024, 3000}) {
-    Operation op = same_type(Kind::layer, DType::f32, cols, false);
     for (std::size_t column = 0; column < 72; ++column) {
       Array x = make_input("normal", DType::f32, cols, column + 7);
       x.set(column, column % 2 == 0 ? 1e6 : -4096);
-      expect_within_limits(op, x, {}, {}, "column " + std::to_string(column));
+      expect_row_kept("layer f32 1x" + std::to_string(cols), x);
     }
   }
 }
 
 void expect_row_within_limits(const std::vector<double>& values, const std::vector<double>& gamma, double eps,
                               DType dtype = DType::f64) {
-  Operation op = same_type(Kind::layer, dtype, values.size());
-  op.bias.reset();
-  op.eps = eps;
-  expect_within_limits(op, Array(dtype, values), Array(dtype, gamma), {});
+  Case c{.op = {.x = dtype, .y = dtype, .weight = dtype, .eps = eps, .cols = values.size()}};
+  c.shape = {1, static_cast<std::int64_t>(c.op.cols)};
+  EXPECT_EQ(verify(c, {.x = Array(dtype, values), .weight = Array(dtype, gamma)}), "");
 }
 
 // The means of the row's blocks differ in their last places, and each join changes the mean by some of them.
@@ -158,45 +147,37 @@ TEST(Contract_Accuracy, YMayBeInfiniteWithinTheBoundOfTheRangesEnd) {
 
 // eps far above, near and far below the variance, zero-centred weights, and mixtures of types.
 TEST(Contract_Accuracy, AnyEpsAndMixtureIsWithinTheBound) {
-  std::vector<Operation> operations;
-  for (const Kind kind : kBothKinds) {
-    for (const double eps : {0.0, 1e-300, 1e-12, 1e-5, 1.0, 1e10, 1e300}) {
-      for (const DType type : kAllTypes) {
-        operations.push_back({kind, type, type, type, type, false, eps, 300});
-        operations.push_back({kind, type, type, type, {}, true, eps, 300});
-        operations.push_back({kind, type, type, DType::f32, DType::f32, false, eps, 1500});
-      }
-      operations.push_back({kind, DType::bf16, DType::f32, DType::f32, {}, false, eps, 300});
-      operations.push_back({kind, DType::f32, DType::f16, DType::bf16, DType::f16, true, eps, 300});
-      operations.push_back({kind, DType::f64, DType::bf16, DType::f16, {}, false, eps, 300});
-      operations.push_back({kind, DType::f32, DType::f32, {}, DType::f64, false, eps, 300});
+  std::vector<std::string> operations = {"bf16->f32 weight=f32 ROWSx300", "f32->f16 weight=bf16+1 bias=f16 ROWSx300",
+                                         "f64->bf16 weight=f16 ROWSx300", "f32 bias=f64 ROWSx300"};
+  for (const DType type : kAllTypes) {
+    for (const char* form :
+         {"$ weight=$ bias=$ ROWSx300", "$ weight=$+1 ROWSx300", "$ weight=f32 bias=f32 ROWSx1500"}) {
+      operations.push_back(expanded(form, name(type))[0]);
     }
   }
-  for (const Operation& op : operations) {
-    const Array weight = op.weight ? make_weight(*op.weight, op.cols) : Array();
-    const Array bias = op.bias ? make_bias(*op.bias, op.cols) : Array();
-    for (const std::string_view input : input_names(op.x, op.cols)) {
+  for (std::string& op : operations) {
+    const Case c = parse_case(op.replace(op.find("ROWS"), 4, "1"));
+    std::string names;
+    std::size_t rows = 0;
+    for (const std::string_view input : input_names(c.op.x, c.op.cols)) {
       if (input.starts_with("outlier") && input != "outlier_10000_at_5") continue;
-      expect_within_limits(op, make_input(input, op.x, op.cols, 5), weight, bias, std::string(input));
+      names += (rows++ == 0 ? " x:" : ",") + std::string(input);
     }
+    expect_kept("{layer,rms} " + op + names + " " + std::to_string(rows) + "x" + std::to_string(c.op.cols) +
+                " eps={0,1e-300,1e-12,1e-5,1,1e10,1e300} seed=5");
   }
 }
 
 // eps is so large that rstd, or the rstd of the scaled row, is below the smallest normal number, although xhat is not.
 TEST(Contract_HugeEps, KeepsTheBoundOnEveryTarget) {
+  const Array gamma(DType::f32, std::vector<double>(63, 1e15)), beta(DType::f32, 63);
   for (const DType dtype : kAllTypes) {
-    const std::vector<std::string_view> names = input_names(dtype, 63);
-    for (const double eps : {3.0, 1e3, 1e70, 1e76, 1e86, 1e100, 1e120, 1e156, 1e300}) {
-      for (const std::string_view input : {"std_1e30", "huge", "normal", "subnormal", "std_1e300"}) {
-        if (std::ranges::find(names, input) == names.end()) continue;
-        const Array x = make_input(input, dtype, 63);
-        Operation op = same_type(Kind::layer, dtype, 63, false);
-        op.eps = eps;
-        expect_within_limits(op, x, {}, {}, std::string(input));
-        op.weight = op.bias = op.y = DType::f32;
-        expect_within_limits(op, x, Array(DType::f32, std::vector<double>(63, 1e15)), Array(DType::f32, 63),
-                             std::string(input));
-      }
+    for (const std::string& text : expanded("layer $ 5x63 x:std_1e30,huge,normal,subnormal,std_1e300 "
+                                            "eps={3,1e3,1e70,1e76,1e86,1e100,1e120,1e156,1e300}",
+                                            name(dtype))) {
+      expect_kept(text);
+      const Inputs inputs{.x = inputs_of(parse_case(text)).x, .weight = gamma, .bias = beta};
+      EXPECT_EQ(verify(with_way(parse_case(text), std::string(name(dtype)) + "->f32 weight=f32 bias=f32"), inputs), "");
     }
   }
 }
@@ -221,17 +202,6 @@ std::uint64_t bits_of(float value) {
   return bits;
 }
 
-TEST(Contract_Limits, CountTheRoundings) {
-  Operation op = same_type(Kind::layer, DType::f32, 8);
-  EXPECT_EQ(output_limit(op), 4 + 0x1p-5);
-  op.zero_centered = true;
-  EXPECT_EQ(output_limit(op), 5 + 0x1p-5);
-  op.kind = Kind::rms;
-  EXPECT_EQ(output_limit(op), 4 + 0x1p-5);
-  op.weight.reset();  // without a weight, 1 is not added
-  EXPECT_EQ(output_limit(op), 3 + 0x1p-5);
-}
-
 // y = gamma: for x = 3 and 1, the mean is 2 and xhat is 1. The error is what the mean's last places may cost.
 TEST(Contract_Limits, AllowForTheMeansLastPlaces) {
   const auto error = [](double gamma, double y) {
@@ -243,45 +213,21 @@ TEST(Contract_Limits, AllowForTheMeansLastPlaces) {
   };
   EXPECT_EQ(error(0.75, 0.75), 0);
   EXPECT_NEAR(error(0.75, 0.75 + 0x1p-24), 1 / 0.75 - 3 * 2 * 0x1p-29, 1e-12);
-  for (const auto& [cols, levels] : {std::pair{1024, 0}, {1025, 1}, {2049, 2}, {1 << 20, 10}}) {
-    Operation op = same_type(Kind::layer, DType::f32, static_cast<std::size_t>(cols));
-    EXPECT_EQ(mean_share(op, 2), (3 + 3 * levels) * 0x1p-53) << cols;
-    op.kind = Kind::rms;
-    EXPECT_EQ(mean_share(op, 2), 0);
-  }
-  EXPECT_EQ(mean_share(same_type(Kind::layer, DType::f64, 4096), 2), 0);
 }
 
 // f64's bound counts every addition; what rows reach is far below it.
-TEST(Contract_Limits, OfF64GrowWithTheTreeAndTheMean) {
-  Operation op = same_type(Kind::layer, DType::f64, 4096);
-  EXPECT_EQ(output_limit(op), 196 + 15 * 2);
-  EXPECT_EQ(rstd_limit(op), 133 + 12 * 2);
-  EXPECT_EQ(growth_by_mean(op, {0x1p53 / 42, 1}), 2);
-  op.kind = Kind::rms;
-  EXPECT_EQ(output_limit(op), 42 + 2);
-  EXPECT_EQ(growth_by_mean(op, {0x1p53 / 42, 1}), 1);
-}
-
 TEST(Contract_Accuracy, RowsOfF64AreWithinAFewUnits) {
-  for (const std::string_view input :
-       {"normal", "mean_1e2", "mean_1e6", "std_1e4", "outlier_1e6_first", "constant_0.1", "wide_exponents", "ramp"}) {
-    for (const std::size_t cols : {15, 64, 768, 5000}) {
-      for (const Kind kind : kBothKinds) {
-        Operation op = same_type(kind, DType::f64, cols);
-        op.eps = 0;
-        Array x = make_input(input, DType::f64, cols);
-        if (input == "normal") {
-          for (std::size_t i = 0; i < cols; ++i) x.set(i, value_at(x, i) + 1e12);
-        }
-        const Array weight = make_weight(DType::f64, cols), bias = make_bias(DType::f64, cols);
-        const Outcome outcome = run_operation(on_target(runnable_targets()[0]), op, x, weight, bias);
-        const Errors errors = Expected(op, x, weight, bias)
-                                  .errors_of(outcome.y, 0, kind == Kind::layer ? outcome.mean[0] : 0, outcome.rstd[0]);
-        EXPECT_LE(errors.output, 8) << input << " " << op.name();
-        EXPECT_LE(errors.rstd, 8) << input << " " << op.name();
-      }
-    }
+  for (const std::string& text :
+       expanded("{layer,rms} f64 weight=f64 bias=f64 eps=0 1x{15,64,768,5000} "
+                "x:{normal,mean_1e2,mean_1e6,std_1e4,outlier_1e6_first,constant_0.1,wide_exponents,ramp}")) {
+    const Case c = parse_case(text);
+    Inputs in = inputs_of(c);
+    for (std::size_t i = 0; i < in.x.size() && c.x[0] == "normal"; ++i) in.x.set(i, value_at(in.x, i) + 1e12);
+    const Outcome found = plain_outcome(c, in);
+    const double mean = found.mean.empty() ? 0 : found.mean[0];
+    const Errors errors = Expected(c.op, in.x, in.weight, in.bias).errors_of(found.y, 0, mean, found.rstd[0]);
+    EXPECT_LE(errors.output, 8) << text;
+    EXPECT_LE(errors.rstd, 8) << text;
   }
 }
 

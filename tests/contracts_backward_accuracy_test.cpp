@@ -7,118 +7,78 @@
 #include <limits>
 
 #include "contracts/backward_accuracy.hpp"
-#include "contracts/backward_harness.hpp"
-#include "reference/reference.hpp"
+#include "support/cases.hpp"
 
 namespace evenorm::contracts {
 namespace {
 
-using reference::Real;
+using evenorm::testing::numbers;
 
-// A backward pass in f32: x, dy and gamma.
+// A backward pass in f32.
 struct Pass {
-  Operation op;
-  Array x, dy, weight;
+  Case c;
+  Inputs in = inputs_of(c);
 
-  std::size_t rows() const { return x.size() / op.cols; }
-  ExpectedGradients expected() const { return {op, x, dy, weight}; }
-};
-
-struct Gradients {
-  std::vector<float> dx;
-  std::vector<double> dgamma, dbeta;
-
-  static Array rounded(const std::vector<double>& values) { return {DType::f32, values}; }
-  GradientErrors errors(const ExpectedGradients& expected) const {
-    return expected.errors_of(rounded({dx.begin(), dx.end()}), rounded(dgamma), rounded(dbeta));
+  ExpectedGradients expected() const { return {c.op, in.x, in.dy, in.weight}; }
+  GradientErrors of_library() const {
+    const Outcome found = plain_outcome(c, in);
+    return expected().errors_of(found.dx, found.dgamma, found.dbeta);
   }
 };
-
-std::vector<float> floats(const Array& values) {
-  std::vector<float> narrow;
-  for (const Real v : reference::widen(values.dtype(), values.data(), values.size())) {
-    narrow.push_back(static_cast<float>(v));
-  }
-  return narrow;
-}
-
-Pass make_pass(Kind kind, std::string_view input, std::string_view gradient, std::size_t cols, std::size_t rows,
-               double eps, std::uint64_t seed = 1) {
-  Pass pass{same_type(kind, DType::f32, cols), Array(DType::f32, 0), Array(DType::f32, 0), {}};
-  pass.op.bias.reset();
-  pass.op.eps = eps;
-  for (std::size_t row = 0; row < rows; ++row) {
-    pass.x.append(make_input(input, DType::f32, cols, 100 * seed + row));
-    pass.dy.append(make_input(gradient, DType::f32, cols, 100 * seed + 50 + row));
-  }
-  pass.weight = make_weight(DType::f32, cols, seed);
-  return pass;
-}
-
-// What the library computes.
-GradientErrors of_library(const Pass& pass) {
-  const BackwardOperation op{pass.op, DType::f32, DType::f32, DType::f32};
-  const BackwardOutcome found =
-      run_backward(gradients_on_target(runnable_targets()[0]), op, {pass.x, pass.dy, pass.weight});
-  return pass.expected().errors_of(found.dx, found.dgamma, found.dbeta);
+Pass pass_of(const char* rows) {
+  return {parse_case(std::string("layer f32 weight=f32 dx=f32 dgamma=f32 dbeta=f32 ") + rows)};
 }
 
 // As one writes it down at first: sums about 0 in one look, all in type T, the mean one number of type T.
 template <class T>
-Gradients naive(const Pass& pass) {
-  const std::vector<float> x = floats(pass.x), dy = floats(pass.dy), gamma = floats(pass.weight);
-  const std::size_t n = pass.op.cols;
+GradientErrors naive(const Pass& pass) {
+  const std::vector<double> x = numbers(pass.in.x), dy = numbers(pass.in.dy), gamma = numbers(pass.in.weight);
+  const std::size_t n = pass.c.op.cols;
   const auto cols = static_cast<T>(n);
   std::vector<T> dgamma(n), dbeta(n);
-  Gradients out{std::vector<float>(x.size()), {}, {}};
+  std::vector<double> dx(x.size());
   for (std::size_t first = 0; first < x.size(); first += n) {
     T sum = 0, squares = 0, sum_g = 0, sum_gx = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      const T v = x[first + i], g = T{dy[first + i]} * gamma[i];
+      const T v = static_cast<T>(x[first + i]), g = static_cast<T>(dy[first + i]) * static_cast<T>(gamma[i]);
       sum += v;
       squares += v * v;
       sum_g += g;
       sum_gx += g * v;
     }
     const T mean = sum / cols, var = squares / cols - mean * mean;
-    const T rstd = 1 / std::sqrt(std::max(var, T{0}) + static_cast<T>(pass.op.eps));
+    const T rstd = 1 / std::sqrt(std::max(var, T{0}) + static_cast<T>(pass.c.op.eps));
     const T mean_g = sum_g / cols, mean_g_xhat = (sum_gx - mean * sum_g) / cols * rstd;
     for (std::size_t i = 0; i < n; ++i) {
-      const T xhat = (x[first + i] - mean) * rstd, d = dy[first + i];
-      out.dx[first + i] = static_cast<float>((d * gamma[i] - mean_g - xhat * mean_g_xhat) * rstd);
+      const T xhat = (static_cast<T>(x[first + i]) - mean) * rstd, d = static_cast<T>(dy[first + i]);
+      dx[first + i] = static_cast<double>((d * static_cast<T>(gamma[i]) - mean_g - xhat * mean_g_xhat) * rstd);
       dgamma[i] += d * xhat;
       dbeta[i] += d;
     }
   }
-  out.dgamma.assign(dgamma.begin(), dgamma.end());
-  out.dbeta.assign(dbeta.begin(), dbeta.end());
-  return out;
-}
-
-std::string text_of(const GradientErrors& e) {
-  return "dx " + std::to_string(e.dx) + " u, dgamma " + std::to_string(e.dgamma) + " u, dbeta " +
-         std::to_string(e.dbeta) + " u";
+  const auto rounded = [](const auto& values) {
+    return Array(DType::f32, std::vector<double>(values.begin(), values.end()));
+  };
+  return pass.expected().errors_of(rounded(dx), rounded(dgamma), rounded(dbeta));
 }
 
 TEST(Contract_GradientBound, SeesDbetaSummedInF32) {
-  Pass pass = make_pass(Kind::layer, "normal", "mean_1e2", 8, 1000, 1e-5);
-  const double limit = gradient_limits(pass.op).dbeta;
-  EXPECT_LE(of_library(pass).dbeta, limit);
-  EXPECT_GT(naive<float>(pass).errors(pass.expected()).dbeta, limit);
+  const Pass pass = pass_of("1000x8 dy:mean_1e2");
+  const double limit = gradient_limits(pass.c.op).dbeta;
+  EXPECT_LE(pass.of_library().dbeta, limit);
+  EXPECT_GT(naive<float>(pass).dbeta, limit);
 }
 
 TEST(Contract_GradientBound, SeesNaivePasses) {
-  const Pass far = make_pass(Kind::layer, "mean_1e6", "normal", 768, 4, 1e-5);
-  EXPECT_TRUE(of_library(far).within_limits(far.op));
-  const GradientErrors in_f32 = naive<float>(far).errors(far.expected());
-  EXPECT_GT(in_f32.dx, 1e4) << text_of(in_f32);
-  EXPECT_GT(in_f32.dgamma, 1e4) << text_of(in_f32);
+  const Pass far = pass_of("4x768 x:mean_1e6"), near = pass_of("4x768");
+  EXPECT_TRUE(far.of_library().within_limits(far.c.op));
+  EXPECT_GT(naive<float>(far).dx, 1e4);
+  EXPECT_GT(naive<float>(far).dgamma, 1e4);
   // Even in f64: E[x^2] - mean^2 keeps 13 of 53 bits there.
-  const GradientErrors in_f64 = naive<double>(far).errors(far.expected());
-  EXPECT_GT(in_f64.dx, gradient_limits(far.op).dx) << text_of(in_f64);
-  EXPECT_GT(in_f64.dgamma, gradient_limits(far.op).dgamma) << text_of(in_f64);
-  const Pass near = make_pass(Kind::layer, "normal", "normal", 768, 4, 1e-5);
-  EXPECT_TRUE(naive<double>(near).errors(near.expected()).within_limits(near.op));
+  const GradientErrors in_f64 = naive<double>(far);
+  EXPECT_GT(in_f64.dx, gradient_limits(far.c.op).dx);
+  EXPECT_GT(in_f64.dgamma, gradient_limits(far.c.op).dgamma);
+  EXPECT_TRUE(naive<double>(near).within_limits(near.c.op));
 }
 
 // One row without gamma or eps; the results are given.

@@ -6,177 +6,132 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "contracts/backward_digests.hpp"
 #include "contracts/digests.hpp"
-#include "contracts/fp_mode.hpp"
-#include "contracts/scattered.hpp"
-#include "support/gradient_rows.hpp"
+#include "support/cases.hpp"
 #include "support/names.hpp"
 #include "support/places.hpp"
 
 namespace evenorm::contracts {
 namespace {
 
+using evenorm::testing::expect_same_bits;
 using Json = nlohmann::ordered_json;
 
 std::string file_name() { return evenorm::testing::in_sources("tests/vectors/digests.json"); }
 
 bool is_updating() { return std::getenv("EVENORM_UPDATE_DIGESTS") != nullptr; }
 
-const Json& expected_digests() {
-  static const Json file = [] {
-    std::ifstream stream(file_name());
-    return stream ? Json::parse(stream) : Json::object();
-  }();
-  return file;
+Json read_digests() {
+  std::ifstream stream(file_name());
+  return stream ? Json::parse(stream) : Json::object();
+}
+std::string expected_digest(const char* table, const std::string& name) {
+  static const Json file = read_digests();
+  return file[table].value(name, "none");
 }
 
-std::string digest_on(internal::Target target, const Operation& op, const CaseData& data) {
-  const Outcome outcome = run_operation(on_target(target), op, data.x, data.weight, data.bias);
-  return digest_text(join_digests(row_digests(op, outcome)));
+const char* table_of(const Case& c) { return c.op.is_backward() ? "gradients" : "digests"; }
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all = digest_cases();
+  for (Case& c : gradient_cases()) all.push_back(std::move(c));
+  return all;
 }
 
-std::string digest_on(internal::Target target, const GradientCase& c, const BackwardInputs& inputs) {
-  return digest_text(gradients_digest(run_backward(gradients_on_target(target), c.op, inputs)));
+std::string digest_on(internal::Target target, const Case& c) {
+  return digest_text(digest_of(c.op, run_operation(on_target(target), c.op, digest_inputs(c))));
 }
 
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += "\n  " + line;
-  return text;
+// --- groups of channels, in both passes
+
+// Two samples of four groups: kind, type, channels of a group, pixels.
+constexpr const char* kGroups[] = {"layer f32 3x15",   "layer f32 10x16", "layer f32 70x49",   "layer f32 2x1025",
+                                   "layer f32 1x3000", "rms f32 5x100",   "layer bf16 8x1024", "rms bf16 33x17",
+                                   "layer f16 3x2100", "rms f16 1x256",   "layer f64 9x16",    "layer f64 3x1025",
+                                   "rms f64 20x49"};
+
+Case group_case(const std::string& text) {
+  const std::size_t at = text.rfind(' ') + 1;
+  const std::string shape = text.substr(at), channels = shape.substr(0, shape.find('x'));
+  return parse_case(text.substr(0, at) + "2x4x" + shape + " axes=2,3 parameter=1x4x" + channels + "x1");
+}
+std::string group_name(const Case& c) {
+  const std::string sizes = std::to_string(c.shape[2]) + " x " + std::to_string(c.shape[3]);
+  return same_type(c.op.kind, c.op.x, c.op.cols).name() + " = " + sizes;
 }
 
-// Two samples of four groups of channels, whose runs have so many pixels: both passes.
-struct GroupsCase {
-  Kind kind;
-  DType dtype;
-  std::int64_t channels, pixels;
-
-  std::string name() const {
-    const Operation op = same_type(kind, dtype, static_cast<std::size_t>(channels * pixels));
-    return op.name() + " = " + std::to_string(channels) + " x " + std::to_string(pixels);
+// The digest of both passes. dgamma and dbeta are f64, to show the order in which they were summed.
+std::string group_digest_on(internal::Target target, const Case& group, const std::string& way) {
+  Case forward = with_way(group, way), backward = forward;
+  const DType dtype = group.op.x;
+  backward.op.dx = dtype;
+  backward.op.dgamma = backward.op.dbeta = DType::f64;
+  backward.op.weight = forward.op.weight = forward.op.bias = dtype;
+  Inputs in = digest_inputs({.op = same_type_backward(group.op.kind, dtype, group.op.cols), .shape = {8, 1}});
+  in.weight = make_weight(dtype, product(group.parameter));
+  in.bias = make_bias(dtype, product(group.parameter));
+  const Outcome y = outcome_by(forward, target, in);
+  if (backward.way.statistics_given) {
+    in.mean = y.mean;
+    in.rstd = y.rstd;
+    backward.way.statistics_given = false;
   }
-};
-
-constexpr GroupsCase kGroups[] = {
-    {Kind::layer, DType::f32, 3, 15},    {Kind::layer, DType::f32, 10, 16},  {Kind::layer, DType::f32, 70, 49},
-    {Kind::layer, DType::f32, 2, 1025},  {Kind::layer, DType::f32, 1, 3000}, {Kind::rms, DType::f32, 5, 100},
-    {Kind::layer, DType::bf16, 8, 1024}, {Kind::rms, DType::bf16, 33, 17},   {Kind::layer, DType::f16, 3, 2100},
-    {Kind::rms, DType::f16, 1, 256},     {Kind::layer, DType::f64, 9, 16},   {Kind::layer, DType::f64, 3, 1025},
-    {Kind::rms, DType::f64, 20, 49},
-};
-
-// The digest of both passes, with channels-last memory or not, and with given or computed statistics. dgamma and dbeta
-// are f64, to show the order in which they were summed.
-std::string digest_on(internal::Target target, const GroupsCase& c, bool channels_last, bool given,
-                      const Executor& executor) {
-  using Bytes = std::vector<std::byte>;
-  const Shape shape{2, 4, c.channels, c.pixels}, parameter{1, 4, c.channels, 1}, tail{c.channels, c.pixels};
-  const Shape dense{4 * c.channels * c.pixels, c.channels * c.pixels, c.pixels, 1};
-  const Shape last{4 * c.channels * c.pixels, c.channels, 1, 4 * c.channels}, rows{2, 4};
-  const Shape& strides = channels_last ? last : dense;
-  const std::size_t bytes = size_of(c.dtype), elements = product(parameter);
-  std::vector<std::size_t> order;
-  for (const std::ptrdiff_t offset : element_offsets(shape, strides, bytes)) {
-    order.push_back(static_cast<std::size_t>(offset) / bytes);
-  }
-  const BackwardInputs in = make_gradient_inputs({same_type_backward(c.kind, c.dtype, product(tail)), product(rows)});
-  const auto placed = [&](const Array& from) {
-    return permuted({from.bytes().begin(), from.bytes().end()}, bytes, order, true);
-  };
-  const Bytes x = placed(in.x), dy = placed(in.dy);
-  const Array weight = make_weight(c.dtype, elements), bias = make_bias(c.dtype, elements);
-  Bytes y(x.size()), dx(x.size());
-  std::vector<double> mean(8), rstd(8), dweight(elements), dbias(elements);
-
-  Forward f{.kind = c.kind, .x = {x.data(), c.dtype, shape, strides}, .y = {y.data(), c.dtype, shape, strides}};
-  f.normalized_shape = tail;
-  f.weight = {weight.data(), c.dtype, parameter, {}};
-  f.bias = {bias.data(), c.dtype, parameter, {}};
-  if (c.kind == Kind::layer) f.mean = {mean.data(), DType::f64, rows, {}};
-  f.rstd = {rstd.data(), DType::f64, rows, {}};
-  on_target(target)(f, executor);
-
-  Backward b{.kind = c.kind, .x = f.x, .dy = {dy.data(), c.dtype, shape, strides}, .normalized_shape = tail};
-  b.weight = f.weight;
-  if (given && c.kind == Kind::layer) b.mean = {mean.data(), DType::f64, rows, {}};
-  if (given) b.rstd = {rstd.data(), DType::f64, rows, {}};
-  b.dx = {dx.data(), c.dtype, shape, strides};
-  b.dweight = {dweight.data(), DType::f64, parameter, {}};
-  b.dbias = {dbias.data(), DType::f64, parameter, {}};
-  gradients_on_target(target)(b, executor);
-
+  const Outcome gradients = outcome_by(backward, target, in);
   Digest digest;
-  for (const Bytes& of : {permuted(y, bytes, order, false), permuted(dx, bytes, order, false)}) {
-    digest.add(of.data(), of.size());
-  }
-  for (const auto* of : {&mean, &rstd, &dweight, &dbias}) digest.add(of->data(), of->size() * sizeof(double));
+  for (const Array* of : {&y.y, &gradients.dx}) digest.add(of->data(), of->bytes().size());
+  std::vector<double> mean = y.mean;
+  mean.resize(8);
+  for (const std::vector<double>& of : {mean, y.rstd}) digest.add(of.data(), of.size() * sizeof(double));
+  for (const Array* of : {&gradients.dgamma, &gradients.dbeta}) digest.add(of->data(), of->bytes().size());
   return digest_text(digest.value());
 }
 
-// Expects that all ways give the same bits in a table's row, and that they equal the file's under `table`.
-void expect_as_in_file(const char* table, const DigestRow& row) {
-  EXPECT_TRUE(row.differing.empty()) << row.name << " has different bits for" << joined(row.differing);
+// --- the tests
+
+// Expects that all ways give the same bits, and that they equal the file's.
+void expect_as_in_file(const Case& c) {
+  const DigestRow row = run_digest_case(c);
+  for (const std::string& broken : row.differing) ADD_FAILURE() << broken;
   if (is_updating()) return;
-  const std::string expected = expected_digests()[table].value(row.name, "none");
-  EXPECT_EQ(digest_text(row.digest), expected) << row.name << " has different bits from " << file_name();
+  EXPECT_EQ(digest_text(row.digest), expected_digest(table_of(c), row.name)) << row.name << " in " << file_name();
 }
 
-using Group = std::tuple<Kind, DType>;
-
-class Contract_SameBits : public ::testing::TestWithParam<Group> {};
-
-TEST_P(Contract_SameBits, HoldInEveryWayOnEveryTarget_Whole) {
-  const auto [kind, dtype] = GetParam();
-  std::size_t cases = 0;
-  for (const Operation& op : digest_cases()) {
-    if (op.kind != kind || op.x != dtype) continue;
-    ++cases;
-    expect_as_in_file("digests", run_digest_case(op, runnable_targets()));
+class Contract_SameBits : public ::testing::TestWithParam<std::tuple<Kind, DType>> {
+ protected:
+  static void try_cases(
+      const std::vector<Case>& cases, std::size_t at_least,
+      const std::function<bool(const Case&)>& wanted = [](const Case&) { return true; }) {
+    std::size_t tried = 0;
+    for (const Case& c : cases) {
+      if (std::tuple(c.op.kind, c.op.x) != GetParam() || !wanted(c)) continue;
+      ++tried;
+      expect_as_in_file(c);
+    }
+    EXPECT_GE(tried, at_least);
   }
-  EXPECT_GT(cases, 20u);
-}
+};
 
-TEST_P(Contract_SameBits, HoldForGradientsInEveryWayOnEveryTarget_Whole) {
-  const auto [kind, dtype] = GetParam();
-  std::size_t cases = 0;
-  for (const GradientCase& c : gradient_cases()) {
-    if (c.op.forward.kind != kind || c.op.forward.x != dtype) continue;
-    ++cases;
-    expect_as_in_file("gradients", run_gradient_case(c, runnable_targets()));
-  }
-  EXPECT_GT(cases, 15u);
-}
+TEST_P(Contract_SameBits, HoldInEveryWayOnEveryTarget_Whole) { try_cases(digest_cases(), 20); }
+TEST_P(Contract_SameBits, HoldForGradientsInEveryWayOnEveryTarget_Whole) { try_cases(gradient_cases(), 15); }
 
 // Two block lengths, and many rows. These cases are fast enough to run always.
 TEST_P(Contract_SameBits, TwoTableCasesInEveryWay) {
-  const auto [kind, dtype] = GetParam();
-  for (const std::size_t cols : {65, 2049}) {
-    expect_as_in_file("digests", run_digest_case(same_type(kind, dtype, cols), runnable_targets()));
-  }
+  try_cases(digest_cases(), 2, [](const Case& c) {
+    return (c.op.cols == 65 || c.op.cols == 2049) && c.op.weight == c.op.x && c.op.bias == c.op.x;
+  });
 }
-
 TEST_P(Contract_SameBits, SomeGradientsInEveryWay) {
-  using Size = std::pair<std::size_t, std::size_t>;
-  constexpr Size kSizes[] = {{3, 768}, {130, 33}, {1000, 65}, {2, 2049}, {3, 20000}};
-  const auto [kind, dtype] = GetParam();
-  std::size_t cases = 0;
-  for (const GradientCase& c : gradient_cases()) {
-    if (c.op.forward.kind != kind || c.op.forward.x != dtype) continue;
-    if (std::ranges::find(kSizes, Size{c.rows, c.op.forward.cols}) == std::end(kSizes)) continue;
-    ++cases;
-    expect_as_in_file("gradients", run_gradient_case(c, runnable_targets()));
-  }
-  EXPECT_EQ(cases, std::size(kSizes));
-}
-
-std::string group_name(const ::testing::TestParamInfo<Group>& info) {
-  return evenorm::testing::word(std::get<0>(info.param)) + "_" + evenorm::testing::word(std::get<1>(info.param));
+  const std::vector<Shape> shapes = {{3, 768}, {130, 33}, {1000, 65}, {2, 2049}, {3, 20000}};
+  try_cases(gradient_cases(), shapes.size(),
+            [&](const Case& c) { return std::ranges::find(shapes, c.shape) != shapes.end(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Contract_SameBits,
                          ::testing::Combine(::testing::ValuesIn(kBothKinds), ::testing::ValuesIn(kAllTypes)),
-                         group_name);
+                         [](const auto& test) {
+                           return evenorm::testing::word(std::get<0>(test.param)) + "_" +
+                                  evenorm::testing::word(std::get<1>(test.param));
+                         });
 
 // The cases of `table` whose digests differ between the files `before` and `now` of the same revision.
 std::vector<std::string> broken_promises(const Json& before, const Json& now, const char* table) {
@@ -191,15 +146,15 @@ std::vector<std::string> broken_promises(const Json& before, const Json& now, co
 
 void write_file() {
   const internal::Target target = runnable_targets()[0];
-  Json digests = Json::object(), gradients = Json::object(), groups = Json::object();
-  for (const Operation& op : digest_cases()) digests[op.name()] = digest_on(target, op, make_case_data(op));
-  for (const GradientCase& c : gradient_cases()) gradients[c.name()] = digest_on(target, c, make_gradient_inputs(c));
-  for (const GroupsCase& c : kGroups) groups[c.name()] = digest_on(target, c, false, false, {});
-  const Json file{
-      {"numerics_revision", numerics_revision()}, {"digests", digests}, {"gradients", gradients}, {"groups", groups}};
+  Json file{{"numerics_revision", numerics_revision()}, {"digests", {}}, {"gradients", {}}, {"groups", {}}};
+  for (const Case& c : all_cases()) file[table_of(c)][digest_name(c)] = digest_on(target, c);
+  for (const char* text : kGroups) {
+    const Case group = group_case(text);
+    file["groups"][group_name(group)] = group_digest_on(target, group, "");
+  }
   for (const char* table : {"digests", "gradients", "groups"}) {
-    const std::vector<std::string> broken = broken_promises(expected_digests(), file, table);
-    ASSERT_TRUE(broken.empty()) << "different bits need a new EVENORM_NUMERICS_REVISION:" << joined(broken);
+    const std::vector<std::string> broken = broken_promises(read_digests(), file, table);
+    ASSERT_TRUE(broken.empty()) << "different bits need a new EVENORM_NUMERICS_REVISION: " << broken[0];
   }
   std::ofstream(file_name()) << file.dump(1) << '\n';
 }
@@ -217,56 +172,40 @@ TEST(Contract_Digests, ChangeOnlyWithTheRevision) {
 
 TEST(Contract_Digests, FileHoldsEveryCaseOfThisRevision) {
   if (is_updating()) write_file();
-  std::ifstream stream(file_name());
-  ASSERT_TRUE(stream) << file_name();
-  const Json file = Json::parse(stream);
+  const Json file = read_digests();
   EXPECT_EQ(file["numerics_revision"], numerics_revision());
-  EXPECT_EQ(file["digests"].size(), digest_cases().size());
-  for (const Operation& op : digest_cases()) EXPECT_TRUE(file["digests"].contains(op.name())) << op.name();
-  EXPECT_EQ(file["gradients"].size(), gradient_cases().size());
-  for (const GradientCase& c : gradient_cases()) EXPECT_TRUE(file["gradients"].contains(c.name())) << c.name();
+  EXPECT_EQ(file["digests"].size() + file["gradients"].size(), all_cases().size());
   EXPECT_EQ(file["groups"].size(), std::size(kGroups));
 }
 
 // The whole table in one way only, which is fast enough for an emulator.
-TEST(Contract_Digests, EqualTheFileOnEveryTarget) {
-  for (const Operation& op : digest_cases()) {
-    const CaseData data = make_case_data(op);
-    const std::string expected = expected_digests()["digests"].value(op.name(), "none");
+void expect_equal_the_file(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    const std::string expected = expected_digest(table_of(c), digest_name(c));
     for (const internal::Target target : runnable_targets()) {
-      EXPECT_EQ(digest_on(target, op, data), expected) << op.name() << " on " << internal::name(target);
+      EXPECT_EQ(digest_on(target, c), expected) << digest_name(c) << " on " << internal::name(target);
     }
   }
 }
-
-TEST(Contract_Digests, OfGradientsEqualTheFileOnEveryTarget) {
-  for (const GradientCase& c : gradient_cases()) {
-    const BackwardInputs inputs = make_gradient_inputs(c);
-    const std::string expected = expected_digests()["gradients"].value(c.name(), "none");
-    for (const internal::Target target : runnable_targets()) {
-      EXPECT_EQ(digest_on(target, c, inputs), expected) << c.name() << " on " << internal::name(target);
-    }
-  }
-}
+TEST(Contract_Digests, EqualTheFileOnEveryTarget) { expect_equal_the_file(digest_cases()); }
+TEST(Contract_Digests, OfGradientsEqualTheFileOnEveryTarget) { expect_equal_the_file(gradient_cases()); }
 
 TEST(Contract_Digests, OfGroupsEqualTheFileOnEveryTarget) {
-  for (const GroupsCase& c : kGroups) {
-    const std::string expected = expected_digests()["groups"].value(c.name(), "none");
+  for (const char* text : kGroups) {
+    const Case group = group_case(text);
     for (const internal::Target target : runnable_targets()) {
-      const std::string where = c.name() + " on " + std::string(internal::name(target));
-      for (const bool last : {false, true}) {
-        EXPECT_EQ(digest_on(target, c, last, false, pool_executor(2)), expected) << where << last;
-        EXPECT_EQ(digest_on(target, c, last, true, {}), expected) << where << last;
+      for (const char* way : {"threads=2", "given", "threads=2 x=last y=last dx=last", "given x=last y=last dx=last"}) {
+        EXPECT_EQ(group_digest_on(target, group, way), expected_digest("groups", group_name(group)))
+            << text << " " << way << " on " << internal::name(target);
       }
     }
   }
 }
 
-// Two cases of the table, short for tools/mutants.
+// Two cases of the table, short for tools/mutants: their f64 sums depend on the order of additions.
 TEST(Contract_SameBits, TwoCasesInEveryWayOnEveryTarget) {
-  for (const std::size_t cols : {65, 2049}) {  // their f64 sums depend on the order of additions
-    const DigestRow row = run_digest_case(same_type(Kind::layer, DType::f32, cols), runnable_targets());
-    EXPECT_TRUE(row.differing.empty()) << row.name << " has different bits for" << joined(row.differing);
+  for (const char* text : {"layer f32 weight=f32 bias=f32 7x65", "layer f32 weight=f32 bias=f32 7x2049"}) {
+    expect_as_in_file(parse_case(text));
   }
 }
 
@@ -283,86 +222,50 @@ TEST(Contract_Digests, DependOnEveryBit) {
 
 // --- gradients that are not in the table ---------------------------------------------------------------------------
 
-// Rows of one operation, and the gradients that every way of computing them must give.
-struct Rows {
-  BackwardOperation op;
-  BackwardInputs inputs = {};
-  BackwardOutcome expected = {};
-
-  Rows(const BackwardOperation& operation, std::size_t rows, const std::string& of_dy = "normal")
-      : op(operation), inputs(evenorm::testing::inputs_of(op, {"normal"}, {of_dy}, rows)) {
-    expected = run_backward(gradients_on_target(runnable_targets()[0]), op, inputs);
-    EXPECT_TRUE(expected.kept_inside);
-  }
-
-  void expect_same(internal::Target target, const Executor& executor, const BackwardLayout& layout = {}) const {
-    const BackwardOutcome found = run_backward(gradients_on_target(target), op, inputs, layout, executor);
-    EXPECT_TRUE(found.has_the_bits_of(expected)) << op.name() << " on " << internal::name(target);
-    EXPECT_TRUE(found.kept_inside) << op.name() << " on " << internal::name(target);
-  }
-};
-
-// dgamma and dbeta are f64 here, to show the order in which they were summed. Rounding to f32 would hide it.
-BackwardOperation with_wide_sums(BackwardOperation op) {
-  op.dgamma = op.dbeta = DType::f64;
-  return op;
-}
-
 // Outputs above 8 MiB use non-temporal stores.
 TEST(Contract_GradientsSameBits, HoldWithStreamingStores_Whole) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Rows rows(same_type_backward(Kind::layer, dtype, 1031), 8400 / size_of(dtype));
-    for (const internal::Target target : runnable_targets()) {
-      rows.expect_same(target, pool_executor(2), {.dx = {.offset = 1}});
-      rows.expect_same(target, {}, {.in_place = InPlace::of_dy});
-    }
-  }
+  expect_same_bits("layer f32 weight=f32 dx=f32 dgamma=f32 dbeta=f32 2100x1031 {threads=2 dx=+1,dx@dy}");
+  expect_same_bits("layer bf16 weight=bf16 dx=bf16 dgamma=bf16 dbeta=bf16 4200x1031 {threads=2 dx=+1,dx@dy}");
 }
 
 // Short, for tools/mutants.
 TEST(Contract_GradientsSameBits, HoldForOneCaseOnEveryTarget) {
-  const Rows rows(with_wide_sums(same_type_backward(Kind::layer, DType::f32, 65)), 200);
-  for (const internal::Target target : runnable_targets()) {
-    for (const Executor& executor : {Executor{}, pool_executor(7), reversed_executor(64)}) {
-      rows.expect_same(target, executor);
-    }
-  }
+  expect_same_bits("layer f32 weight=f32 dx=f32 dgamma=f64 dbeta=f64 200x65 {threads=1,threads=7,tasks=64}");
 }
 
 // 29 row blocks for 3 tasks, which cannot be divided evenly. Sums of numbers of one size would be exact in any order.
 TEST(Contract_GradientsSameBits, SharesOfRowBlocksAreSubtrees) {
-  const Rows rows(with_wide_sums(same_type_backward(Kind::rms, DType::f32, 33)), 1900, "wide_exponents");
-  for (const std::size_t threads : {2, 3, 64}) rows.expect_same(runnable_targets()[0], reversed_executor(threads));
+  expect_same_bits("rms f32 weight=f32 dx=f32 dgamma=f64 dbeta=f64 1900x33 dy:wide_exponents tasks={2,3,64}");
+}
+
+// Plans, with and without sums over rows and precomputed statistics.
+TEST(Contract_GradientsSameBits, HoldForPlans) {
+  for (const DType dtype : kAllTypes) {
+    expect_same_bits(
+        "{layer,rms} $ weight=$ dx=$ {dgamma=$ dbeta=$,dx=$} {1x5,70x64,130x200,9x3000} "
+        "x:normal,mean_1e4 entry=plan {tasks=5,given}",
+        name(dtype));
+    expect_same_bits("{layer,rms} $ weight=$ dgamma=$ dbeta=$ accumulate {70x64,9x3000} entry=plan", name(dtype));
+  }
 }
 
 // The forward pass scales this row, which loses digits of its smallest element. The other two elements cancel.
 TEST(Contract_GradientsSameBits, HoldForPrecomputedStatisticsOfAScaledRow) {
-  BackwardOperation op = same_type_backward(Kind::layer, DType::f32, 3);
-  op.forward.weight.reset();
-  op.forward.eps = 0;
-  BackwardInputs inputs;
-  inputs.x = Array(DType::f32, std::vector<double>{0x1p127, -0x1p127, 0x1.8p-148});
-  inputs.dy = Array(DType::f32, std::vector<double>{0, 0, 0x1p127});
-  for (const internal::Target target : runnable_targets()) {
-    inputs.mean = inputs.rstd = {};
-    const BackwardOutcome found = run_backward(gradients_on_target(target), op, inputs);
-    add_statistics(target, op.forward, inputs);
-    EXPECT_TRUE(run_backward(gradients_on_target(target), op, inputs).has_the_bits_of(found)) << internal::name(target);
-  }
+  const Inputs in{Array(DType::f32, std::vector<double>{0x1p127, -0x1p127, 0x1.8p-148}),
+                  Array(DType::f32, std::vector<double>{0, 0, 0x1p127})};
+  const Case c = parse_case("layer f32 dx=f32 dgamma=f32 dbeta=f32 eps=0 1x3 given");
+  EXPECT_EQ(differences(c, in, plain_outcome(c, in)), "");
 }
 
 // The second row's mean needs its low part, so the row is found anew; the first row has statistics of its own making.
 TEST(Contract_GradientsSameBits, HoldForGivenStatisticsBesideARowThatIsFoundAnew) {
-  BackwardOperation op = same_type_backward(Kind::layer, DType::f64, 3);
-  op.forward.weight.reset();
-  op.dgamma = op.dbeta = {};
+  const Operation op = parse_case("layer f64 dx=f64 2x3").op;
   const auto array = [](const std::vector<double>& values) { return Array(DType::f64, values); };
-  const BackwardInputs one{array({-1, 2, 0}), array({3, 1, 2}), {}, {0.25}, {0.5}};
-  const BackwardInputs both{array({-1, 2, 0, 5, -7, 1}), array({3, 1, 2, 1, 2, 3}), {}, {0.25, 9}, {0.5, 1}};
+  const Inputs one{array({-1, 2, 0}), array({3, 1, 2}), {}, {0.25}, {0.5}};
+  const Inputs both{array({-1, 2, 0, 5, -7, 1}), array({3, 1, 2, 1, 2, 3}), {}, {0.25, 9}, {0.5, 1}};
   for (const internal::Target target : runnable_targets()) {
-    const Array alone = run_backward(gradients_on_target(target), op, one).dx;
-    const Array beside = run_backward(gradients_on_target(target), op, both).dx;
-    EXPECT_TRUE(std::ranges::equal(alone.bytes(), std::span(beside.bytes()).first(alone.bytes().size())));
+    const Outcome alone = run_operation(on_target(target), op, one);
+    EXPECT_TRUE(run_operation(on_target(target), op, both).row(op, 0).has_the_bits_of(alone)) << internal::name(target);
   }
 }
 

@@ -12,8 +12,8 @@ constexpr std::int64_t kFour[] = {4};
 
 // A process of which `cols` of 4 columns are its own, and an all-gather of one process.
 Shard shard_of(std::size_t cols) {
-  contracts::BackwardOperation op = contracts::same_type_backward(Kind::layer, DType::f64, 4);
-  op.forward.bias = DType::f64;
+  contracts::Operation op = contracts::same_type_backward(Kind::layer, DType::f64, 4);
+  op.bias = DType::f64;
   return {example(op, {"normal"}, {"normal"}, 2), 0, cols};
 }
 Communicator alone() {

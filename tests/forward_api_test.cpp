@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 
-#include "contracts/harness.hpp"
+#include "support/cases.hpp"
 #include "support/child.hpp"
 #include "support/refusal.hpp"
 
@@ -14,11 +13,10 @@ namespace evenorm {
 namespace {
 
 using contracts::Array;
-using contracts::make_bias;
-using contracts::make_input;
-using contracts::make_weight;
-using contracts::Operation;
+using contracts::Case;
+using contracts::Inputs;
 using contracts::Outcome;
+using contracts::parse_case;
 using ::testing::HasSubstr;
 using ::testing::Property;
 
@@ -28,42 +26,41 @@ std::vector<float> floats(const Array& values) {
   return result;
 }
 
+// A case of f32 with its numbers, as vectors, and its results.
 struct Data {
-  Operation op;
-  Array x, weight, bias;
-  std::vector<float> expected;
-  std::vector<double> mean, rstd;
+  explicit Data(const std::string& text)
+      : c(parse_case(text + " x:normal,normal,normal,mean_1e4,normal")),
+        inputs(contracts::inputs_of(c)),
+        x(floats(inputs.x)),
+        weight(floats(inputs.weight)),
+        bias(floats(inputs.bias)),
+        expected(contracts::plain_outcome(c, inputs)),
+        y(floats(expected.y)) {}
 
-  Data(Kind kind, std::size_t rows, std::size_t cols) : op(contracts::same_type(kind, DType::f32, cols)) {
-    x = Array(DType::f32, std::size_t{0});
-    for (std::uint64_t r = 0; r < rows; ++r)
-      x.append(make_input(r % 5 == 3 ? "mean_1e4" : "normal", DType::f32, cols, r));
-    weight = make_weight(DType::f32, cols);
-    bias = make_bias(DType::f32, cols);
-    const auto target = internal::active_target();
-    const Outcome outcome = contracts::run_operation(contracts::on_target(target), op, x, weight, bias);
-    expected = floats(outcome.y);
-    mean = outcome.mean;
-    rstd = outcome.rstd;
+  Outcome run(const Executor& executor) const {
+    return run_operation(contracts::on_target(internal::active_target()), c.op, inputs, {}, executor);
   }
+
+  Case c;
+  Inputs inputs;
+  std::vector<float> x, weight, bias;
+  Outcome expected;
+  std::vector<float> y;
 };
 
 TEST(Forward_Api, PlainFormGivesTheSameBits) {
-  const Data data(Kind::layer, 7, 100);
-  const std::vector<float> x = floats(data.x), weight = floats(data.weight), bias = floats(data.bias);
-  std::vector<float> y(x.size());
+  const Data data("layer f32 weight=f32 bias=f32 7x100"), rms("rms f32 weight=f32 bias=f32 7x100");
+  std::vector<float> y(data.x.size()), in_place = data.x;
   std::vector<double> mean(7), rstd(7);
-  layer_norm<float>(x, y, 100, {.weight = weight, .bias = bias, .mean = mean, .rstd = rstd});
-  EXPECT_EQ(y, data.expected);
-  EXPECT_EQ(mean, data.mean);
-  EXPECT_EQ(rstd, data.rstd);
-  std::vector<float> in_place = x;
+  layer_norm<float>(data.x, y, 100, {.weight = data.weight, .bias = data.bias, .mean = mean, .rstd = rstd});
+  EXPECT_EQ(y, data.y);
+  EXPECT_EQ(mean, data.expected.mean);
+  EXPECT_EQ(rstd, data.expected.rstd);
   const Executor executor = pool_executor(2);
-  layer_norm<float>(in_place, in_place, 100, {.weight = weight, .bias = bias, .executor = &executor});
-  EXPECT_EQ(in_place, data.expected);
-  const Data rms(Kind::rms, 7, 100);
-  rms_norm<float>(floats(rms.x), y, 100, {.weight = weight, .bias = bias});
-  EXPECT_EQ(y, rms.expected);
+  layer_norm<float>(in_place, in_place, 100, {.weight = data.weight, .bias = data.bias, .executor = &executor});
+  EXPECT_EQ(in_place, data.y);
+  rms_norm<float>(rms.x, y, 100, {.weight = rms.weight, .bias = rms.bias});
+  EXPECT_EQ(y, rms.y);
 }
 
 TEST(Forward_Api, PlainFormNamesTheWrongArgument) {
@@ -78,68 +75,42 @@ TEST(Forward_Api, PlainFormNamesTheWrongArgument) {
   layer_norm<float>(std::span<const float>{}, std::span<float>{}, 8);  // no rows
 }
 
-// (4, 3, 8) over (8), over (3, 8) and over all axes: the same memory with other rows.
+// By normalized_shape, which trailing axes are given as, and by axes.
 TEST(Forward_Api, NormalisesAnyNumberOfTrailingAxes) {
-  const std::array<std::int64_t, 3> shape{4, 3, 8};
-  const std::vector<float> x = floats(make_input("normal", DType::f32, 96));
-  for (std::size_t axes = 1; axes <= 3; ++axes) {
-    const std::span<const std::int64_t> normalized = std::span(shape).last(axes),
-                                        outer = std::span(shape).first(3 - axes);
-    std::size_t cols = 1;
-    for (const std::int64_t size : normalized) cols *= static_cast<std::size_t>(size);
-    std::vector<float> y(96), expected(96);
-    std::vector<double> mean(96 / cols), expected_mean(96 / cols);
-    Forward forward;
-    forward.x = {x.data(), DType::f32, shape};
-    forward.y = {y.data(), DType::f32, shape};
-    forward.normalized_shape = normalized;
-    forward.mean = {mean.data(), DType::f64, outer};
-    run(forward);
-    layer_norm<float>(x, expected, cols, {.mean = expected_mean});
-    EXPECT_EQ(y, expected) << axes;
-    EXPECT_EQ(mean, expected_mean) << axes;
+  testing::expect_same_bits("layer f32 weight=f32 4x3x8 axes={-1,2}");
+  for (const char* axes : {"-2,-1", "1,2", "-3,-2,-1", "0,1,2"}) {
+    const Case c = parse_case("layer f32 weight=f32 4x3x8 axes=" + std::string(axes));
+    const Inputs inputs = contracts::inputs_of(c);
+    EXPECT_EQ(contracts::differences(c, inputs, contracts::plain_outcome(c.op, inputs)), "");
   }
 }
 
 TEST(Forward_Api, PlanRunsAgainOnOtherBuffers) {
-  const Data data(Kind::layer, 9, 65), other(Kind::layer, 9, 65);
-  const std::vector<float> x = floats(data.x), weight = floats(data.weight), bias = floats(data.bias);
-  const std::array<std::int64_t, 2> shape{9, 65};
-  const std::span<const std::int64_t> normalized(&shape[1], 1);
-  std::vector<float> y(x.size()), second(x.size());
-  Forward forward;
-  forward.x = {x.data(), DType::f32, shape};
-  forward.y = {y.data(), DType::f32, shape};
-  forward.normalized_shape = normalized;
-  forward.weight = {weight.data(), DType::f32, normalized};
-  forward.bias = {bias.data(), DType::f32, normalized};
+  const Data data("layer f32 weight=f32 bias=f32 9x65");
+  const contracts::Call call(data.c.op, data.inputs, {.statistics = {}});
+  const Forward forward = call.forward();
   const Plan plan(forward);
-  plan.run();
-  EXPECT_EQ(y, data.expected);
-  y.assign(y.size(), 0);
-  plan.run(pool_executor(2));
-  EXPECT_EQ(y, data.expected);
-
-  const Buffers buffers{x.data(), second.data(), weight.data(), bias.data(), nullptr, nullptr};
+  for (const std::size_t threads : {1, 2}) {
+    plan.run(pool_executor(threads));
+    EXPECT_EQ(floats(call.outcome().y), data.y);
+  }
+  std::vector<float> second(data.x.size());
+  const Buffers buffers{.x = data.x.data(), .y = second.data(), .weight = data.weight.data(), .bias = data.bias.data()};
   Plan copy(plan);
   copy.run(buffers);
-  EXPECT_EQ(second, data.expected);
+  EXPECT_EQ(second, data.y);
   copy = Plan(forward);
   second.assign(second.size(), 0);
   copy.run(buffers, pool_executor(2));
-  EXPECT_EQ(second, data.expected);
+  EXPECT_EQ(second, data.y);
 
-  Buffers wrong = buffers;
-  wrong.y = const_cast<float*>(x.data()) + 1;
-  EXPECT_THROW(plan.run(wrong), Error);
-  wrong = buffers;
-  wrong.bias = nullptr;
-  EXPECT_THROW(plan.run(wrong), Error);
-  wrong = buffers;
   double mean[9];
-  wrong.mean = mean;
-  EXPECT_THROW(plan.run(wrong), Error);
-  EXPECT_EQ(x, floats(data.x));
+  Buffers over_x = buffers, without_bias = buffers, with_mean = buffers;
+  over_x.y = const_cast<float*>(data.x.data()) + 1;
+  without_bias.bias = nullptr;
+  with_mean.mean = mean;
+  for (const Buffers& wrong : {over_x, without_bias, with_mean}) EXPECT_THROW(plan.run(wrong), Error);
+  EXPECT_EQ(data.x, floats(data.inputs.x));
 }
 
 struct Counter {
@@ -157,41 +128,26 @@ Executor counting_executor(Counter& counter, std::size_t threads) {
           }};
 }
 
-TEST(Forward_Executor, SharesOutManyRowsAndLongRows) {
-  for (const auto& [rows, cols] : {std::pair{4096, 64}, {64, 4096}, {1, 1 << 20}, {3, 300000}}) {
-    const Data data(Kind::layer, static_cast<std::size_t>(rows), static_cast<std::size_t>(cols));
-    Counter counter;
-    const Outcome outcome = contracts::run_operation(contracts::on_target(internal::active_target()), data.op, data.x,
-                                                     data.weight, data.bias, {}, counting_executor(counter, 4));
-    EXPECT_GE(counter.calls, 1u) << rows << " x " << cols;
-    EXPECT_GE(counter.tasks, 4u) << rows << " x " << cols;
-    EXPECT_EQ(floats(outcome.y), data.expected);
-    EXPECT_EQ(outcome.rstd, data.rstd);
-  }
-}
-
 // Rows with a small and with a large mean are normalised by different code.
-TEST(Forward_Executor, SharesOutALongRowWithALargeMeanWithTheSameBits) {
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    const contracts::Operation op = contracts::same_type(Kind::layer, dtype, 300000);
-    for (const char* input : {"normal", "mean_1e4"}) {
-      const Array x = contracts::make_input(input, dtype, op.cols, 5);
-      const Array weight = contracts::make_weight(dtype, op.cols), bias = contracts::make_bias(dtype, op.cols);
-      const contracts::Runner runner = contracts::on_target(internal::active_target());
-      Counter counter;
-      const Outcome alone = contracts::run_operation(runner, op, x, weight, bias);
-      const Outcome shared = contracts::run_operation(runner, op, x, weight, bias, {}, counting_executor(counter, 4));
-      EXPECT_GE(counter.tasks, 4u);
-      EXPECT_TRUE(std::ranges::equal(shared.y.bytes(), alone.y.bytes())) << op.name() << ", " << input;
-    }
+TEST(Forward_Executor, SharesOutManyRowsAndLongRows) {
+  for (const std::string& text : testing::expanded("layer {f32 weight=f32 bias=f32,f64 weight=f64} "
+                                                   "{4096x64,64x4096,1x1048576,3x300000} {x:normal,x:mean_1e4}")) {
+    const Case c = parse_case(text);
+    const Inputs inputs = contracts::inputs_of(c);
+    Counter counter;
+    const contracts::Runner run = contracts::on_target(internal::active_target());
+    EXPECT_EQ(run_operation(run, c.op, inputs, {}, counting_executor(counter, 4))
+                  .difference_to(contracts::plain_outcome(c, inputs)),
+              "")
+        << text;
+    EXPECT_GE(counter.calls, 1u) << text;
+    EXPECT_GE(counter.tasks, 4u) << text;
   }
 }
 
 TEST(Forward_Executor, IsNotCalledForOneThread) {
-  const Data data(Kind::layer, 1000, 100);
   Counter counter;
-  contracts::run_operation(contracts::on_target(internal::active_target()), data.op, data.x, data.weight, data.bias, {},
-                           counting_executor(counter, 1));
+  Data("layer f32 1000x100").run(counting_executor(counter, 1));
   EXPECT_EQ(counter.calls, 0u);
 }
 
@@ -212,17 +168,12 @@ TEST(Forward_Executor, PoolRunsEachTaskOnce) {
 
 // The parent's pool does not exist in the child. The child runs serially, gives the same bits, and ends.
 TEST(Forward_Executor, AForkedChildRunsSerially) {
-  const Data data(Kind::layer, 500, 300);
-  const auto matches = [&] {
-    const Outcome outcome = contracts::run_operation(contracts::on_target(internal::active_target()), data.op, data.x,
-                                                     data.weight, data.bias, {}, pool_executor(2));
-    return floats(outcome.y) == data.expected;
-  };
+  const Data data("layer f32 weight=f32 bias=f32 500x300");
+  const auto matches = [&] { return data.run(pool_executor(2)).has_the_bits_of(data.expected); };
   ASSERT_TRUE(matches());
   EXPECT_EQ(testing::outcome_of_child([&] {
               Counter counter;
-              contracts::run_operation(contracts::on_target(internal::active_target()), data.op, data.x, data.weight,
-                                       data.bias, {}, counting_executor(counter, 2));
+              data.run(counting_executor(counter, 2));
               return counter.calls == 0 && matches() ? 0 : 1;
             }),
             "");

@@ -2,7 +2,7 @@
 // Any other overlap is refused with `may overlap`, and nothing is written.
 #include <limits>
 
-#include "contracts/scattered.hpp"
+#include "contracts/placed.hpp"
 #include "support/forward_call.hpp"
 
 namespace evenorm::testing {

@@ -15,7 +15,6 @@
 #include "support/backward_call.hpp"
 #include "support/child.hpp"
 #include "support/forward_call.hpp"
-#include "support/fused.hpp"
 
 namespace evenorm::testing {
 namespace {
@@ -132,32 +131,6 @@ TEST(Fused_Environment, NothingRaisesUnmaskedExceptions) {
 #else
   GTEST_SKIP() << "exceptions trap on x86 only";
 #endif
-}
-
-TEST(Contract_FusedModes, ChangeNoBitOfAnyForm) {
-  for (const DType type : contracts::kAllTypes) {
-    FusedOperation residual{contracts::same_type(Kind::layer, type, 100)}, int8 = residual, int8_given = residual;
-    residual.residual = int8.residual = type;
-    residual.residual_scale = int8.residual_scale = 0.7;
-    int8.norm.y = int8_given.norm.y = DType::i8;
-    int8_given.given_scale = 0.03;
-    for (const FusedOperation& op : {residual, int8, int8_given}) {
-      const FusedInputs inputs = fused_inputs(op, 17);
-      const FusedOutcome expected = run_fused(contracts::on_target(contracts::runnable_targets()[0]), op, inputs);
-      for (const internal::Target target : contracts::runnable_targets()) {
-        for (const contracts::FpMode mode : contracts::unusual_fp_modes()) {
-          const contracts::Runner in_mode = [&](const Forward& forward, const Executor& executor) {
-            const contracts::FpModeScope scope(mode);
-            internal::run_on(target, forward, executor);
-            EXPECT_TRUE(scope.is_as_set()) << contracts::name(mode);
-          };
-          const FusedOutcome outcome = run_fused(in_mode, op, inputs, {}, contracts::reversed_executor(2));
-          EXPECT_EQ(outcome.difference_to(expected), "")
-              << op.name() << ", " << contracts::name(mode) << " on " << internal::name(target);
-        }
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // LayerNorm and RMSNorm as modules: their initial state, that they compute what run() computes, and what they refuse.
-// Parameters by name, and what load() accepts and refuses; module_files_test.cpp reads them from files.
+// Parameters by name, and what load() accepts and refuses; safetensors_test.cpp reads them from files.
 #include "evenorm/modules.hpp"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ struct Case {
     }
   }
   bool has_bias() const { return affine && bias && kind == Kind::layer; }
-  static Bytes zeros(bool exist, DType type) { return exist ? filled(type, kCols, 0) : Bytes{}; }
+  static Bytes zeros(bool exist, DType type) { return exist ? filled_bytes(type, kCols, 0) : Bytes{}; }
 };
 
 class Modules_All : public ::testing::TestWithParam<Case> {};
@@ -57,8 +57,8 @@ TEST_P(Modules_All, BeginWithOnesAndZerosAndNoGradients) {
     EXPECT_EQ(module.grad_dtype(), grad);
     EXPECT_TRUE(std::ranges::equal(module.normalized_shape(), kShape));
     EXPECT_EQ(module.num_parameters(), (c.affine ? kCols : 0U) + (c.has_bias() ? kCols : 0U));
-    EXPECT_EQ(everything_of(module), (Everything{c.affine ? filled(c.dtype, kCols, 1) : Bytes{},
-                                                 c.has_bias() ? filled(c.dtype, kCols, 0) : Bytes{},
+    EXPECT_EQ(everything_of(module), (Everything{c.affine ? filled_bytes(c.dtype, kCols, 1) : Bytes{},
+                                                 c.has_bias() ? filled_bytes(c.dtype, kCols, 0) : Bytes{},
                                                  c.zeros(c.affine, grad), c.zeros(c.has_bias(), grad)}));
     for (const Tensor& tensor : {module.weight(), module.bias()}) EXPECT_EQ(tensor.dtype, c.dtype);
     for (const Tensor& tensor : {module.weight_grad(), module.bias_grad()}) EXPECT_EQ(tensor.dtype, grad);
@@ -136,7 +136,7 @@ TEST_P(Modules_All, BackwardHasTheResultsOfRunAndAccumulates) {
       EXPECT_EQ(bytes_of(module.weight_grad()), c.affine ? bytes_of(dweight) : Bytes{}) << pass;
       EXPECT_EQ(bytes_of(module.bias_grad()), c.has_bias() ? bytes_of(dbias) : Bytes{}) << pass;
     }
-    EXPECT_NE(bytes_of(module.weight_grad()), filled(module.grad_dtype(), kCols, 0));
+    EXPECT_NE(bytes_of(module.weight_grad()), filled_bytes(module.grad_dtype(), kCols, 0));
     module.zero_grad();
     EXPECT_EQ(bytes_of(module.weight_grad()), c.zeros(c.affine, module.grad_dtype()));
     EXPECT_EQ(bytes_of(module.bias_grad()), c.zeros(c.has_bias(), module.grad_dtype()));

@@ -7,15 +7,15 @@
 #include <filesystem>
 
 #include "cli/common/text.hpp"
-#include "support/guarded.hpp"
+#include "contracts/placed.hpp"
 #include "support/places.hpp"
 #include "support/program.hpp"
 
 namespace evenorm::cli {
 namespace {
 
-using testing::Guard;
-using testing::GuardedMemory;
+using contracts::Guard;
+using contracts::GuardedMemory;
 using testing::npy_bytes;
 using testing::npy_bytes_of;
 using testing::TemporaryFolder;

@@ -8,7 +8,7 @@
 #include "cli/files/module_files.hpp"
 #include "cli/files/safetensors_writer.hpp"
 #include "contracts/harness.hpp"
-#include "support/guarded.hpp"
+#include "contracts/placed.hpp"
 #include "support/program.hpp"
 #include "support/tensors.hpp"
 
@@ -17,9 +17,9 @@ namespace {
 
 using namespace std::string_literals;
 
+using contracts::Guard;
+using contracts::GuardedMemory;
 using testing::bytes_of;
-using testing::Guard;
-using testing::GuardedMemory;
 using testing::read_file;
 using testing::safetensors_bytes;
 using testing::safetensors_entry;

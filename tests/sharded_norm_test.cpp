@@ -52,8 +52,8 @@ TEST(ShardedNorm_Processes, SendAtMostAHundredthOfX) {
 }
 
 TEST(ShardedNorm_Processes, PlainFormsHaveTheBitsOfTheWhole) {
-  contracts::BackwardOperation op = contracts::same_type_backward(Kind::rms, DType::f32, 2048);
-  op.forward.weight = op.dgamma = op.dbeta = std::nullopt;
+  contracts::Operation op = contracts::same_type_backward(Kind::rms, DType::f32, 2048);
+  op.weight = op.dgamma = op.dbeta = std::nullopt;
   const Example it = example(op, {"normal"}, {"normal"}, 3);
   Shards shards = shards_of(it, {1024, 1024});
   Processes(2).run([&](const Communicator& communicator) {
@@ -218,7 +218,7 @@ TEST(ShardedNorm_Refuses, MoreRowsThanMessagesCanHold) {
 // The norm treats gamma the same whether its buffer exists yet or not.
 TEST(ShardedNorm_Processes, AreMadeWithoutBuffers) {
   Example it = example(Kind::layer, DType::f32, 2048);
-  it.op.forward.zero_centered = true;
+  it.op.zero_centered = true;
   Shards shards = shards_of(it, {1024, 1024});
   EXPECT_EQ(told(2,
                  [&](const Communicator& communicator) {

@@ -14,7 +14,6 @@ namespace evenorm::testing {
 namespace {
 
 using contracts::Array;
-using contracts::BackwardOperation;
 using contracts::kAllTypes;
 using contracts::kBothKinds;
 using contracts::Layout;
@@ -29,10 +28,9 @@ void expect_bits_of_the_whole(const Example& it, const Columns& columns, const L
     const std::string where =
         it.op.name() + " of " + std::to_string(columns.size()) + " processes on " + std::string(internal::name(target));
     Results found;
-    found.forward = run_operation(sharded_on(target, columns), it.op.forward, it.inputs.x, it.inputs.weight, it.bias,
-                                  layout, executor);
-    if (it.op.dx || it.op.dgamma || it.op.dbeta) {
-      found.gradients = run_backward(gradients_sharded_on(target, columns), it.op, it.inputs, {}, executor);
+    found.forward = run_operation(sharded_on(target, columns), it.op.forward(), it.inputs, layout, executor);
+    if (it.op.is_backward()) {
+      found.gradients = run_operation(gradients_sharded_on(target, columns), it.op, it.inputs, {}, executor);
     }
     EXPECT_TRUE(found == expected) << where;
     EXPECT_TRUE(found.forward.kept_inside && found.gradients.kept_inside) << where;
@@ -41,13 +39,13 @@ void expect_bits_of_the_whole(const Example& it, const Columns& columns, const L
 
 // A forward pass alone.
 Example of_rows(const Operation& op, const Array& x) {
-  Example it = example({op}, {"zeros"}, {"zeros"}, 1);
+  Example it = example(op, {"zeros"}, {"zeros"}, 1);
   it.inputs.x = x;
   return it;
 }
 // Row 4 has a NaN, and row 10 an infinity, if there are so many rows.
 Example rows_to_split(const Operation& op, std::size_t rows = 11) {
-  Array x = rows_of(rows_of_type(DType::f64), op.x, rows, op.cols, 1);
+  Array x = contracts::rows_of(rows_of_type(DType::f64), op.x, rows, op.cols, 1);
   if (rows > 10) x.set(4 * op.cols + op.cols / 2, kNan);
   if (rows > 10) x.set(11 * op.cols - 1, std::numeric_limits<double>::infinity());
   return of_rows(op, x);
@@ -67,7 +65,7 @@ TEST_P(Contract_Sharded, OneProcessHasTheBitsOfThePlainNorm) {
 TEST_P(Contract_Sharded, CutAtBlocksHasTheBitsOfTheWhole) {
   constexpr std::size_t kCols = 5 * 1024 + 77;
   for (const Kind kind : kBothKinds) {
-    const BackwardOperation op = contracts::same_type_backward(kind, GetParam(), kCols);
+    const Operation op = contracts::same_type_backward(kind, GetParam(), kCols);
     Example it = example(op, rows_of_type(GetParam()), {"normal", "mean_1e4", "zeros", "ramp"}, 15);
     for (const bool spoilt : {false, true}) {
       if (spoilt) it.inputs.x.set(9 * kCols + 1500, kNan);
@@ -81,7 +79,7 @@ TEST_P(Contract_Sharded, CutAtBlocksHasTheBitsOfTheWhole) {
 
 TEST_P(Contract_Sharded, ManyRowsHaveTheBitsOfTheWhole) {
   for (const Kind kind : kBothKinds) {
-    BackwardOperation op = contracts::same_type_backward(kind, GetParam(), 2 * 1024 + 300);
+    Operation op = contracts::same_type_backward(kind, GetParam(), 2 * 1024 + 300);
     expect_bits_of_the_whole(example(op, rows_of_type(GetParam()), {"normal", "steps"}, 300), {1024, 1324});
     op.dgamma.reset();
     expect_bits_of_the_whole(example(op, rows_of_type(GetParam()), {"normal", "steps"}, 300), {1024, 1324});
@@ -91,7 +89,7 @@ TEST_P(Contract_Sharded, ManyRowsHaveTheBitsOfTheWhole) {
 // The whole rows are one row block. A separate norm of a shard's columns would have two.
 TEST_P(Contract_Sharded, RowsOfOneBlockHaveTheBitsOfTheWhole) {
   for (const std::size_t rows : {40, 70}) {
-    BackwardOperation op = contracts::same_type_backward(Kind::layer, GetParam(), 2048);
+    Operation op = contracts::same_type_backward(Kind::layer, GetParam(), 2048);
     op.dgamma = op.dbeta = DType::f64;  // f64 shows the last places
     expect_bits_of_the_whole(example(op, rows_of_type(GetParam()), {"normal", "steps"}, rows), {1024, 1024});
   }
@@ -157,8 +155,8 @@ TEST_P(Contract_Sharded, RowsInAnyLayoutHaveTheBitsOfTheWhole) {
     for (const contracts::Order order : {contracts::Order::columns_first, contracts::Order::columns_apart}) {
       for (const bool in_place : {false, true}) {
         Layout layout;
-        layout.x_order = layout.y_order = order;
-        layout.in_place = in_place;
+        layout.x.order = layout.y.order = order;
+        if (in_place) layout.y_in = contracts::Part::x;
         expect_bits_of_the_whole(it, cols > 1024 ? Columns{2048, cols - 2048} : Columns{cols}, layout,
                                  pool_executor(2));
       }
@@ -182,8 +180,8 @@ TEST(Contract_Sharded, MixturesOfTypesAndEpsHaveTheBitsOfTheWhole) {
   for (const double eps : {0.0, 1e-5, 1e80}) {  // above 2^251, every row of f32 is rare
     for (const DType weight : {f32, f64, bf16}) {
       const bool rms = weight == bf16;  // has no bias, which would hide tiny results
-      BackwardOperation op{Operation{rms ? Kind::rms : Kind::layer, bf16, f32, weight, {}, true, eps, 2500}};
-      if (!rms) op.forward.bias = weight;
+      Operation op{Operation{rms ? Kind::rms : Kind::layer, bf16, f32, weight, {}, true, eps, 2500}};
+      if (!rms) op.bias = weight;
       op.dx = f32;
       op.dgamma = f64;
       op.dbeta = bf16;
@@ -198,8 +196,7 @@ TEST(Contract_Sharded, RowsOfF64OutOfRangeAreNan) {
     Example it = rows_to_split(op, 3);
     for (std::size_t i = 0; i < op.cols; ++i) it.inputs.x.set(op.cols + i, size * (i % 2 == 0 ? 1 : -1));
     for (const internal::Target target : runnable_targets()) {
-      const Outcome outcome =
-          run_operation(sharded_on(target, {1024, 1024}), op, it.inputs.x, it.inputs.weight, it.bias);
+      const Outcome outcome = run_operation(sharded_on(target, {1024, 1024}), op, it.inputs);
       for (std::size_t i = 0; i < op.cols; ++i) {
         EXPECT_TRUE(std::isnan(contracts::value_at(outcome.y, op.cols + i)));
         EXPECT_FALSE(std::isnan(contracts::value_at(outcome.y, i)));
@@ -212,9 +209,7 @@ TEST(Contract_Sharded, RowsOfF64OutOfRangeAreNan) {
 TEST(Contract_Sharded, DoesNotDependOnTheCallersModes) {
   for (const DType type : kAllTypes) {
     const Example it = rows_to_split(contracts::same_type(Kind::layer, type, 2500));
-    const auto outcome_of = [&](const contracts::Runner& run) {
-      return run_operation(run, it.op.forward, it.inputs.x, it.inputs.weight, it.bias);
-    };
+    const auto outcome_of = [&](const contracts::Runner& run) { return run_operation(run, it.op, it.inputs); };
     const Outcome expected = outcome_of(sharded_on(runnable_targets()[0], {100, 2400}));
     for (const internal::Target target : runnable_targets()) {
       for (const contracts::FpMode mode : contracts::unusual_fp_modes()) {
@@ -233,21 +228,22 @@ TEST(Contract_Sharded, DoesNotDependOnTheCallersModes) {
 // --- other cuts ----------------------------------------------------------------------------------------------------
 
 void expect_within_bounds(const Example& it, const Columns& columns, const std::string& what) {
-  const Operation& op = it.op.forward;
-  const contracts::ExpectedGradients gradients(it.op.measured(), it.inputs.x, it.inputs.dy, it.inputs.weight);
+  const Operation& op = it.op;
+  const contracts::ExpectedGradients gradients(it.op, it.inputs.x, it.inputs.dy, it.inputs.weight);
   for (const internal::Target target : runnable_targets()) {
-    const Outcome outcome = run_operation(sharded_on(target, columns), op, it.inputs.x, it.inputs.weight, it.bias);
+    const Outcome outcome = run_operation(sharded_on(target, columns), op.forward(), it.inputs);
     const std::string where = what + ", " + it.op.name() + " on " + std::string(internal::name(target));
     for (std::size_t r = 0; r < outcome.rstd.size(); ++r) {
-      const contracts::Expected expected(op, it.inputs.x.part(r * op.cols, op.cols), it.inputs.weight, it.bias);
+      const contracts::Expected expected(op.forward(), it.inputs.x.part(r * op.cols, op.cols), it.inputs.weight,
+                                         it.inputs.bias);
       const contracts::Errors errors =
           expected.errors_of(outcome.y, r * op.cols, outcome.mean.empty() ? 0 : outcome.mean[r], outcome.rstd[r]);
-      EXPECT_TRUE(errors.within_limits(op))
+      EXPECT_TRUE(errors.within_limits(op.forward()))
           << where << ", row " << r << ": y " << errors.output << ", rstd " << errors.rstd << ", mean " << errors.mean;
     }
-    const contracts::BackwardOutcome found = run_backward(gradients_sharded_on(target, columns), it.op, it.inputs);
+    const contracts::Outcome found = run_operation(gradients_sharded_on(target, columns), it.op, it.inputs);
     const contracts::GradientErrors errors = gradients.errors_of(found.dx, found.dgamma, found.dbeta);
-    EXPECT_TRUE(errors.within_limits(it.op.measured()))
+    EXPECT_TRUE(errors.within_limits(it.op))
         << where << ": dx " << errors.dx << ", dgamma " << errors.dgamma << ", dbeta " << errors.dbeta;
     EXPECT_TRUE(outcome.kept_inside && found.kept_inside) << where;
   }
@@ -273,11 +269,11 @@ TEST_P(Contract_ShardedAccuracy, EveryAdversarialRowIsWithinTheBound) {
     const Columns cuts[] = {{1, n / 4, n - n / 4 - 1}, {0, n - 1, 1}, {n / 2, 0, 0, n - n / 2}, {n - 3, 1, 1, 1}, {n}};
     for (const std::string_view name : contracts::input_names(GetParam(), cols)) {
       for (const Kind kind : kBothKinds) {
-        BackwardOperation op = contracts::same_type_backward(kind, GetParam(), cols);
-        op.forward.eps = turn % 3 == 2 ? 0 : 1e-5;
-        const Example it = example(op, {name}, {"normal"}, 2, turn);
+        Operation op = contracts::same_type_backward(kind, GetParam(), cols);
+        op.eps = turn % 3 == 2 ? 0 : 1e-5;
+        const Example it = example(op, {std::string(name)}, {"normal"}, 2, turn);
         const Columns& columns = cuts[turn++ % std::size(cuts)];
-        if (fits_processes(op.forward, it.inputs.x)) expect_within_bounds(it, columns, std::string(name));
+        if (fits_processes(op, it.inputs.x)) expect_within_bounds(it, columns, std::string(name));
       }
     }
   }
@@ -301,11 +297,11 @@ TEST(Contract_ShardedAccuracy, ProcessesOfDifferentMagnitudesAreWithinTheBound) 
       return Array(DType::f64, all);
     };
     for (const Kind kind : kBothKinds) {
-      BackwardOperation op = contracts::same_type_backward(kind, DType::f64, kCols);
-      op.forward.bias.reset();
-      op.forward.eps = round % 2 == 0 ? 1e-5 : 0;
+      Operation op = contracts::same_type_backward(kind, DType::f64, kCols);
+      op.bias.reset();
+      op.eps = round % 2 == 0 ? 1e-5 : 0;
       const Example it{op, {values(1e70), values(round % 3 == 0 ? 1e70 : 1), values(1)}};
-      if (!fits_processes(op.forward, it.inputs.x)) continue;
+      if (!fits_processes(op, it.inputs.x)) continue;
       expect_within_bounds(it, {kShard, kShard, kShard}, "round " + std::to_string(round));
     }
   }

@@ -96,10 +96,10 @@ TEST(Stress_Executor, AnyAllowedBehaviourChangesNoBit) {
     peculiar.calls = 0;
     for (const std::size_t threads : {2, 3, 7}) {
       for (const Work& work : all) {
-        EXPECT_TRUE(work.comes_out(through_cpp(), peculiar.executor(threads)))
-            << peculiar.name << ", " << threads << " threads: " << work.op.name();
+        EXPECT_TRUE(work.comes_out(contracts::through_run(), peculiar.executor(threads)))
+            << peculiar.name << ", " << threads << " threads: " << work.c.op.name();
         EXPECT_TRUE(work.comes_out(contracts::through_c(), peculiar.executor(threads)))
-            << peculiar.name << ", " << threads << " threads, in C: " << work.op.name();
+            << peculiar.name << ", " << threads << " threads, in C: " << work.c.op.name();
       }
     }
     EXPECT_GE(peculiar.calls, 3 * 2 * (all.size() - 1)) << peculiar.name;  // all but the small one are shared out
@@ -143,7 +143,8 @@ TEST(Stress_Executor, AnyAllowedBehaviourChangesNoBitOfGradients) {
 TEST(Stress_Executor, APoolWorksFromItsOwnTasks) {
   const std::vector<Work> all = all_work();
   std::vector<int> right(all.size());
-  call_pool(all.size(), [&](std::size_t i) { right[i] = all[i].comes_out(through_cpp(), pool_executor(2)) ? 1 : 0; });
+  call_pool(all.size(),
+            [&](std::size_t i) { right[i] = all[i].comes_out(contracts::through_run(), pool_executor(2)) ? 1 : 0; });
   EXPECT_EQ(right, std::vector<int>(all.size(), 1));
 }
 
@@ -156,7 +157,7 @@ TEST(Stress_Executor, OneThatThrowsEndsTheProgram) {
       {
         const Work work = all_work()[0];
         try {
-          work.comes_out(through_cpp(), throwing.executor(2));
+          work.comes_out(contracts::through_run(), throwing.executor(2));
         } catch (const std::exception&) {
           std::_Exit(3);
         }

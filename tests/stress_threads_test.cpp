@@ -56,7 +56,8 @@ TEST(Stress_Threads, SeparateWorkHasTheSameBits) {
     for (std::size_t round = 0; round < 2 * all.size(); ++round) {
       const Work& work = all[(i + round) % all.size()];
       const bool in_c = (i + round) % 3 == 0;
-      errors += work.comes_out(in_c ? contracts::through_c() : through_cpp(), executor_of(i + round / 2)) ? 0 : 1;
+      errors +=
+          work.comes_out(in_c ? contracts::through_c() : contracts::through_run(), executor_of(i + round / 2)) ? 0 : 1;
       errors += mode.is_as_set() ? 0 : 1000;
     }
     return errors;
@@ -73,7 +74,7 @@ TEST(Stress_Threads, OnePlanForAllHasTheSameBits) {
       const evenorm_forward given = contracts::c_forward(forward);
       contracts::check_status(evenorm_plan_create(&given, &c_plan));
     };
-    ASSERT_TRUE(work.comes_out(make, {})) << work.op.name();
+    ASSERT_TRUE(work.comes_out(make, {})) << work.c.op.name();
     expect_on_threads([&](std::size_t i) {
       const FpModeScope mode(mode_of(i));
       const auto share = [&](const Forward& forward, const Executor& executor) {
@@ -112,7 +113,7 @@ TEST(Stress_Threads, ErrorsStayWithTheirThreads) {
 // Returns 0 if all results are correct, on pools that the process may or may not have used.
 int run_all(const std::vector<Work>& all) {
   for (const Work& work : all) {
-    if (!work.comes_out(through_cpp(), pool_executor(2))) return 1;
+    if (!work.comes_out(contracts::through_run(), pool_executor(2))) return 1;
     if (!work.comes_out(contracts::through_c(), pool_executor(0))) return 2;
   }
   return 0;

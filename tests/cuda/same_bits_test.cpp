@@ -117,7 +117,7 @@ void run_forward(Pass& cpu, Pass& gpu) {
   for (Memory* memory : gpu.all()) memory->send();
   cuda::run(gpu.forward());
 }
-void run_backward(Pass& cpu, Pass& gpu) {
+void run_operation(Pass& cpu, Pass& gpu) {
   run(cpu.backward());
   for (Memory* memory : gpu.all()) memory->send();
   Memory scratch(cuda::scratch_bytes(gpu.backward()));
@@ -140,7 +140,7 @@ void expect_same_backward(Case c) {
   run(statistics.forward());
   cpu.mean.host = statistics.mean.host, cpu.rstd.host = statistics.rstd.host;
   Pass gpu(cpu);
-  run_backward(cpu, gpu);
+  run_operation(cpu, gpu);
   expect_same(cpu, gpu);
 }
 
@@ -260,7 +260,7 @@ TEST_P(OfType, HasGradientsCloseToThoseOfTheCpuForRowsThatLeaveTheRange) {
     Case c = of(cols);
     c.x_rows = Rows::leaving, c.has_statistics = false;
     Pass cpu(c), gpu(cpu);
-    run_backward(cpu, gpu);
+    run_operation(cpu, gpu);
     for (Memory* memory : gpu.all()) memory->fetch();
     for (std::size_t row = 0; row < c.rows; ++row) {
       const bool may_differ = leaves_range(row) || leaves_range(row * 3 + 1);

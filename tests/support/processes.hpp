@@ -19,11 +19,11 @@
 #include <vector>
 
 #include "contracts/accuracy.hpp"
-#include "contracts/backward_harness.hpp"
+#include "contracts/harness.hpp"
 #include "problem/validate.hpp"
 #include "run/schedule.hpp"
 #include "sharded/steps.hpp"
-#include "support/gradient_rows.hpp"
+#include "support/cases.hpp"
 
 namespace evenorm::testing {
 
@@ -131,7 +131,7 @@ inline contracts::Runner sharded_on(internal::Target target, const Columns& colu
 }
 
 // Runs a backward pass likewise, with the moments of the forward pass.
-inline contracts::BackwardRunner gradients_sharded_on(internal::Target target, const Columns& columns) {
+inline contracts::Runner gradients_sharded_on(internal::Target target, const Columns& columns) {
   return [=](const Backward& whole, const Executor& executor) {
     const CutPasses<Backward> cut(whole, columns);
     std::vector<internal::Problem> forwards(columns.size());
@@ -166,16 +166,13 @@ inline contracts::BackwardRunner gradients_sharded_on(internal::Target target, c
 
 // A norm over whole rows, and its gradients.
 struct Example {
-  contracts::BackwardOperation op;
-  contracts::BackwardInputs inputs;
-  contracts::Array bias{};
+  contracts::Operation op;
+  contracts::Inputs inputs;
 };
 
-inline Example example(const contracts::BackwardOperation& op, const Names& x, const Names& dy, std::size_t rows,
+inline Example example(const contracts::Operation& op, const Names& x, const Names& dy, std::size_t rows,
                        std::uint64_t seed = 1) {
-  Example it{op, inputs_of(op, x, dy, rows, seed)};
-  if (op.forward.bias) it.bias = contracts::make_bias(*op.forward.bias, op.forward.cols, seed);
-  return it;
+  return {op, inputs_of(op, x, dy, rows, seed)};
 }
 inline Example example(Kind kind, DType type, std::size_t cols, std::size_t rows = 6) {
   return example(contracts::same_type_backward(kind, type, cols), {"normal", "mean_1e4"}, {"normal"}, rows);
@@ -191,12 +188,10 @@ inline Names rows_of_type(DType type) {
 
 struct Results {
   contracts::Outcome forward;
-  contracts::BackwardOutcome gradients;
+  contracts::Outcome gradients;
 
   bool operator==(const Results& other) const {
-    return std::ranges::equal(forward.y.bytes(), other.forward.y.bytes()) &&
-           same_bits(forward.mean, other.forward.mean) && same_bits(forward.rstd, other.forward.rstd) &&
-           gradients.has_the_bits_of(other.gradients);
+    return forward.has_the_bits_of(other.forward) && gradients.has_the_bits_of(other.gradients);
   }
 };
 
@@ -204,9 +199,9 @@ struct Results {
 inline Results whole(const Example& of) {
   const internal::Target target = contracts::runnable_targets()[0];
   Results all;
-  all.forward = run_operation(contracts::on_target(target), of.op.forward, of.inputs.x, of.inputs.weight, of.bias);
-  if (of.op.dx || of.op.dgamma || of.op.dbeta) {
-    all.gradients = run_backward(contracts::gradients_on_target(target), of.op, of.inputs);
+  all.forward = run_operation(contracts::on_target(target), of.op.forward(), of.inputs);
+  if (of.op.is_backward()) {
+    all.gradients = run_operation(contracts::on_target(target), of.op, of.inputs);
   }
   return all;
 }
@@ -224,11 +219,11 @@ inline void copy_columns(const contracts::Array& from, std::size_t from_first, c
 // One process's columns of an example, dense, and memory for its outputs.
 struct Shard {
   Shard(const Example& of, std::size_t first, std::size_t n)
-      : rows(of.inputs.x.size() / of.op.forward.cols),
+      : rows(of.inputs.x.size() / of.op.cols),
         shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)},
         mean(rows),
         rstd(rows) {
-    const contracts::Operation& op = of.op.forward;
+    const contracts::Operation& op = of.op;
     const std::span<const std::int64_t> row_shape(&shape[0], 1), normalized(&shape[1], 1);
     const auto out = [&](contracts::Array& own, std::optional<DType> type, auto& tensor, std::size_t count) {
       if (!type) return;
@@ -243,7 +238,7 @@ struct Shard {
     in(x, op.x, forward.x, of.inputs.x, rows);
     in(dy, op.y, backward.dy, of.inputs.dy, rows);
     in(weight, op.weight, forward.weight, of.inputs.weight, 1);
-    in(bias, op.bias, forward.bias, of.bias, 1);
+    in(bias, op.bias, forward.bias, of.inputs.bias, 1);
     out(y, op.y, forward.y, rows);
     out(dx, of.op.dx, backward.dx, rows);
     out(dgamma, of.op.dgamma, backward.dweight, 1);
@@ -282,7 +277,7 @@ inline Shards shards_of(const Example& of, const Columns& columns) {
 // Of all processes, with the statistics of the first. The others must have the same.
 inline Results results_of(const Example& of, const Shards& shards) {
   const auto together = [&](contracts::Array Shard::*member, std::size_t rows) {
-    contracts::Array all((shards[0].*member).dtype(), rows * of.op.forward.cols);
+    contracts::Array all((shards[0].*member).dtype(), rows * of.op.cols);
     std::size_t first = 0;
     for (const Shard& shard : shards) {
       const std::size_t n = (shard.*member).size() / rows;
@@ -294,7 +289,7 @@ inline Results results_of(const Example& of, const Shards& shards) {
   Results all;
   all.forward.y = together(&Shard::y, shards[0].rows);
   all.forward.rstd = shards[0].rstd;
-  if (of.op.forward.kind == Kind::layer) all.forward.mean = shards[0].mean;
+  if (of.op.kind == Kind::layer) all.forward.mean = shards[0].mean;
   for (const Shard& shard : shards) {
     EXPECT_TRUE(same_bits(shard.mean, shards[0].mean) && same_bits(shard.rstd, shards[0].rstd));
   }

@@ -37,7 +37,7 @@ inline Array normals(DType dtype, std::size_t size, std::uint64_t seed) {
   return array;
 }
 
-inline Bytes filled(DType dtype, std::size_t size, double value) {
+inline Bytes filled_bytes(DType dtype, std::size_t size, double value) {
   return bytes_of(Array(dtype, std::vector<double>(size, value)));
 }
 
