@@ -28,7 +28,8 @@ constexpr std::string_view kForwardWays =
 constexpr std::string_view kBackwardWays =
     "; given; threads=2; threads=7 given; tasks=3; tasks=64; x=+1 y=+2 dx=+3 vectors=+1; odd; x=~3 y=~5 dx=~6; "
     "x=apart y=apart dx=apart vectors=apart; x=first y=first dx=first; x=first y=first dx=first threads=2; "
-    "x=first y=~1; x=reversed y=reversed dx=reversed; x=apart y=apart dx=apart vectors=apart entry=c; dx@dy; "
+    "x=first y=~1; x=reversed y=reversed dx=reversed; x=apart y=apart dx=apart vectors=apart entry=c; dx@dy; dx@dy "
+    "entry=plan; "
     "x=first dx@x; only=dx given; alone; only=dx,dgamma; only=dx,dbeta; only=dgamma threads=7; only=dbeta; "
     "only=dgamma,dbeta; x=+1 entry=c; threads=7 given entry=c; entry=plan; tasks=5 entry=plan given; "
     "entry=scratch*1 tasks=7; entry=scratch*63";

@@ -97,7 +97,8 @@ struct Runner {
   void operator()(const Forward& pass, const Executor& executor) const { forward(pass, executor); }
   void operator()(const Backward& pass, const Executor& executor) const { backward(pass, executor); }
   template <class Run>
-  requires(!std::is_same_v<std::remove_cvref_t<Run>, Runner>) Runner(const Run& run) {
+  requires(!std::is_same_v<std::remove_cvref_t<Run>, Runner>)
+      Runner(const Run& run) {  // NOLINT(google-explicit-constructor): any callable is a Runner
     if constexpr (std::is_invocable_v<const Run&, const Forward&, const Executor&>) forward = run;
     if constexpr (std::is_invocable_v<const Run&, const Backward&, const Executor&>) backward = run;
   }

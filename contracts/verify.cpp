@@ -40,7 +40,7 @@ void store(Array& to, std::size_t i, double value) {
 template <class A>
 Array quantised_rows(const std::vector<double>& y, std::size_t cols, double given_scale, Array& scale) {
   Array integers(DType::i8, y.size());
-  for (std::size_t first = 0; first < y.size(); first += cols) {
+  for (std::size_t first = 0, row = 0; first < y.size(); first += cols, ++row) {
     double largest = 0;
     for (std::size_t i = first; i < first + cols; ++i) {
       largest = std::isfinite(y[i]) && !std::isnan(largest) ? std::max(largest, std::fabs(y[i])) : std::nan("");
@@ -49,7 +49,7 @@ Array quantised_rows(const std::vector<double>& y, std::size_t cols, double give
     const bool finite = std::isfinite(m);
     float factor = finite && m != 0 ? std::min(127.0f / m, std::numeric_limits<float>::max()) : 0;
     if (given_scale != 0) factor = 1.0f / static_cast<float>(given_scale);
-    scale.set(first / cols, static_cast<double>(finite ? m / 127.0f : std::numeric_limits<float>::quiet_NaN()));
+    scale.set(row, static_cast<double>(finite ? m / 127.0f : std::numeric_limits<float>::quiet_NaN()));
     for (std::size_t i = first; i < first + cols; ++i) {
       const A product = static_cast<A>(y[i]) * static_cast<A>(factor);
       const A clamped = std::fmax(std::fmin(std::isnan(product) ? A{0} : product, A{127}), A{-127});
@@ -332,7 +332,7 @@ Outcome outcome_by(const Case& c, internal::Target target, const Inputs& given) 
 std::string difference_by(const Case& c, internal::Target target, const Inputs& inputs, const Outcome& plain) {
   try {
     const Outcome outcome = outcome_by(c, target, inputs);
-    const std::string difference = outcome.difference_to(expected_of(c, plain));
+    std::string difference = outcome.difference_to(expected_of(c, plain));
     if (!difference.empty()) return difference;
     return outcome.kept_inside ? "" : "memory beside the outputs, or the floating-point mode";
   } catch (const std::exception& error) {

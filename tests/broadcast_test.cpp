@@ -181,6 +181,7 @@ constexpr const char* kCases[] = {
     "layer 70x3x1500 parameter=70x1x1500 axes=2",          // which threads could take in two steps
     "layer 4x90x200 parameter=1x90x1 axes=2",              // whose columns share elements
     "layer 5x40x300 parameter=1x40x1 axes=2",              // runs of many sets
+    "layer 16x16x10 parameter=1x16x10 axes=2",             // as many samples as channels
 };
 
 TEST(Broadcast, HasTheBitsOfPassesForRowsOfOneWeight) {
@@ -194,7 +195,7 @@ TEST(Broadcast, HasTheBitsOfPassesForRowsOfOneWeight) {
       }
       const Results plain = plain_results(c, in);
       expect_bits_of_sets(c, in, plain);
-      expect_same_in(c, in, plain, "{threads=1,threads=4,tasks=7}");
+      expect_same_in(c, in, plain, "{threads=1,threads=4,tasks=7,x=last y=last dx=last}");
     }
   }
 }

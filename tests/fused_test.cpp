@@ -94,6 +94,7 @@ TEST(Contract_FusedResidual, HandlesShortRowsWithStreamingStores_Whole) {
       "{x=rows,x=+1~3 y=+2~4 threads=2}" +
       kEveryRow);
   expect_same_bits("layer f32 weight=f32 bias=f32 residual=f32 2100x1040 {threads=2,y@x x=+1}");
+  expect_same_bits("layer {f32->bf16,f32->i8} residual=f32 20000x200");
 }
 
 TEST(Contract_FusedResidual, HandlesGapsInOneTensor) {

@@ -273,6 +273,18 @@ TEST(ShardedNorm_Processes, WithoutColumnsWriteTheStatisticsOfWholeRows) {
   }
 }
 
+TEST(ShardedNorm_Processes, WithoutColumnsAgreeOnRowsOfF64OutOfRange) {
+  Shards shards = shards_of(
+      example(contracts::same_type_backward(Kind::layer, DType::f64, 8), {"std_1e150"}, {"normal"}, 3), {8, 0});
+  EXPECT_EQ(told(2,
+                 [&](const Communicator& communicator) {
+                   const Forward& forward = shards[communicator.rank].forward;
+                   ShardedNorm(forward, communicator).run(forward, {});
+                 }),
+            std::vector<std::string>(2));
+  EXPECT_TRUE(same_bits(shards[1].mean, shards[0].mean) && same_bits(shards[1].rstd, shards[0].rstd));
+}
+
 // Wrong statistics are refused as in other processes.
 TEST(ShardedNorm_Refuses, WrongStatisticsOfAProcessWithoutColumns) {
   const auto expect = [](const std::string& text, const std::function<void(Forward&, std::span<Moments>)>& spoil) {

@@ -148,6 +148,11 @@ TEST_P(Contract_Sharded, LargestInABlockOfUsualMagnitudeHasTheBitsOfTheWhole) {
   expect_bits_of_the_whole(of_rows(op, Array(GetParam(), values)), {1024, 1024, 1024});
 }
 
+// One process's share is long enough for several tasks.
+TEST_P(Contract_Sharded, LongRowsOverThreadsHaveTheBitsOfTheWhole) {
+  expect_bits_of_the_whole(rows_to_split(contracts::same_type(Kind::layer, GetParam(), 131072), 2), {65536, 65536});
+}
+
 // Tiles of whole rows and of parts of rows, in place, over threads.
 TEST_P(Contract_Sharded, RowsInAnyLayoutHaveTheBitsOfTheWhole) {
   for (const std::int64_t cols : {50, 3000}) {
