@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <thread>
 
 #include "run/schedule.hpp"
@@ -11,20 +10,21 @@
 namespace evenorm::contracts {
 namespace {
 
+template <class T>
+std::vector<T> elements_of(const Array& values) {
+  std::vector<T> elements(values.size());
+  std::ranges::copy(values.bytes(), std::as_writable_bytes(std::span(elements)).begin());
+  return elements;
+}
 std::vector<double> doubles(const Array& values) {
-  std::vector<double> wide(values.size());
-  if (values.dtype() == DType::f64) {
-    std::memcpy(wide.data(), values.data(), values.bytes().size());
-    return wide;
-  }
-  std::vector<float> narrow(values.size());
-  std::memcpy(narrow.data(), values.data(), values.bytes().size());
+  if (values.dtype() == DType::f64) return elements_of<double>(values);
+  const std::vector<float> narrow = elements_of<float>(values);
   return {narrow.begin(), narrow.end()};
 }
 
 Array array_of(const std::vector<double>& values) {
   Array array(DType::f64, values.size());
-  std::memcpy(array.data(), values.data(), array.bytes().size());
+  std::ranges::copy(std::as_bytes(std::span(values)), array.data());
   return array;
 }
 

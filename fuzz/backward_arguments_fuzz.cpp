@@ -3,7 +3,6 @@
 // pair of bytes. An accepted call gives the same bits as separate rows, and writes nothing else.
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "fuzz/views.hpp"
 #include "problem/validate.hpp"
@@ -84,7 +83,7 @@ Memory expected_memory(const Description& d, const Memory& before) {
   const auto statistic_of = [&](const View& view) {
     const Array values = order.empty() ? Array() : view.array(before);
     std::vector<double> statistic(values.size());
-    std::memcpy(statistic.data(), values.data(), values.bytes().size());
+    std::ranges::copy(values.bytes(), std::as_writable_bytes(std::span(statistic)).begin());
     return statistic;
   };
   const contracts::Operation op{.kind = d.kind,
