@@ -27,11 +27,12 @@ void for_each_line(const Shape& shape, const Shape& strides, std::size_t element
   const auto bytes = static_cast<std::ptrdiff_t>(element);
   if (shape.empty()) return move(std::ptrdiff_t{0}, std::size_t{1}, bytes);
   const std::size_t last = shape.size() - 1;
+  const std::ptrdiff_t step = shape[last] == 1 ? bytes : strides[last] * bytes;  // that of one element may be anything
   Shape index(last);
   for (;;) {
     std::ptrdiff_t offset = 0;
     for (std::size_t axis = 0; axis < last; ++axis) offset += index[axis] * strides[axis];
-    move(offset * bytes, static_cast<std::size_t>(shape[last]), strides[last] * bytes);
+    move(offset * bytes, static_cast<std::size_t>(shape[last]), step);
     std::size_t axis = last;
     while (axis-- > 0 && ++index[axis] == shape[axis]) index[axis] = 0;
     if (axis == std::size_t(-1)) return;

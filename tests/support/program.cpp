@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -171,7 +170,7 @@ template <class T>
 std::vector<T> elements_of(const std::string& npy) {
   const std::string data = data_of(npy);
   std::vector<T> values(data.size() / sizeof(T));
-  std::memcpy(values.data(), data.data(), values.size() * sizeof(T));
+  std::copy_n(data.data(), values.size() * sizeof(T), reinterpret_cast<char*>(values.data()));
   return values;
 }
 template std::vector<float> elements_of<float>(const std::string&);
