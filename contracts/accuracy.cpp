@@ -123,6 +123,12 @@ std::uint64_t bits_at(const Array& values, std::size_t i) {
 
 double value_at(const Array& values, std::size_t i) { return value_of(values.dtype(), bits_at(values, i)); }
 
+std::vector<double> values_of(const Array& array) {
+  std::vector<double> values(array.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_at(array, i);
+  return values;
+}
+
 double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound) {
   if (std::isinf(bound.terms)) return 0;  // an infinity is allowed, and its sign is not measured
   const double value = value_of(bound.output, bits);

@@ -55,15 +55,6 @@ std::pair<std::string_view, std::string_view> split(std::string_view text, std::
   if (at == std::string_view::npos) return {text, {}};
   return {text.substr(0, at), text.substr(at + separator.size())};
 }
-Names parts_of(std::string_view text, char separator) {
-  Names parts;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
-    parts.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
-}
 
 double number(std::string_view word) {
   const std::string text(word);
@@ -257,6 +248,14 @@ std::string words_text(const Case& c, std::span<const Word> words) {
   return text;
 }
 
+// What computes: the kind, the types and the operation's words.
+std::string operation_text(const Case& c) {
+  std::string text = c.op.kind == Kind::layer ? "layer " : "rms ";
+  text += evenorm::name(c.op.x);
+  if (c.op.y != c.op.x) text += "->" + std::string(evenorm::name(c.op.y));
+  return text + words_text(c, std::span(kWords).first(kOperationWords));
+}
+
 void set_word(Case& c, std::string_view word) {
   if (word == "layer" || word == "rms") {
     c.op.kind = word == "layer" ? Kind::layer : Kind::rms;
@@ -278,22 +277,29 @@ void set_word(Case& c, std::string_view word) {
 
 }  // namespace
 
+Names parts_of(std::string_view text, char separator) {
+  Names parts;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    parts.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+Case case_of(const Operation& op, std::size_t rows) {
+  return {.op = op, .shape = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(op.cols)}};
+}
+
 std::string Operation::name() const {
-  std::string text = kind == Kind::layer ? "layer " : "rms ";
-  text += evenorm::name(x);
-  if (y != x) text += "->" + std::string(evenorm::name(y));
   Case c{.op = *this};
   c.op.eps = 1e-5;
-  return text + words_text(c, std::span(kWords).first(kOperationWords)) + " " + std::to_string(cols);
+  return operation_text(c) + " " + std::to_string(cols);
 }
 
 std::string Case::text() const {
-  std::string text = op.kind == Kind::layer ? "layer " : "rms ";
-  text += evenorm::name(op.x);
-  if (op.y != op.x) text += "->" + std::string(evenorm::name(op.y));
-  const std::span<const Word> words(kWords);
-  return text + words_text(*this, words.first(kOperationWords)) + fmt::format(" {}", fmt::join(shape, "x")) +
-         words_text(*this, words.subspan(kOperationWords));
+  return operation_text(*this) + fmt::format(" {}", fmt::join(shape, "x")) +
+         words_text(*this, std::span(kWords).subspan(kOperationWords));
 }
 
 namespace {
@@ -344,12 +350,18 @@ void set_odd_nan(Array& array, std::size_t i) {
 }
 
 Array row_of(std::string_view name, DType dtype, std::size_t cols, std::uint64_t seed) {
-  const std::vector<std::string_view> known = input_names(dtype, cols);
-  const bool holds = std::ranges::find(known, name) != known.end();
-  Array row = make_input(holds ? name : "normal", dtype, cols, seed);
+  Array row = make_input_or("normal", name, dtype, cols, seed);
   if (name == "nan") set_odd_nan(row, seed % cols);
   if (name == "infinity") row.set(seed % cols, -std::numeric_limits<double>::infinity());
   return row;
+}
+
+// Weight and bias, and what dgamma and dbeta hold before, of so many elements.
+void add_parameters(Inputs& in, const Operation& op, std::size_t elements, std::uint64_t seed) {
+  if (op.weight) in.weight = make_weight(*op.weight, elements, seed);
+  if (op.bias) in.bias = make_bias(*op.bias, elements, seed);
+  if (op.accumulate && op.dgamma) in.dgamma = make_bias(*op.dgamma, elements, 4);
+  if (op.accumulate && op.dbeta) in.dbeta = make_bias(*op.dbeta, elements, 5);
 }
 
 }  // namespace
@@ -363,10 +375,7 @@ Array rows_of(const Names& names, DType dtype, std::size_t rows, std::size_t col
 Inputs inputs_of(const Operation& op, const Names& x, const Names& dy, std::size_t rows, std::uint64_t seed) {
   Inputs in{rows_of(x, op.x, rows, op.cols, seed)};
   if (op.is_backward()) in.dy = rows_of(dy, op.y, rows, op.cols, seed + 1000000);
-  if (op.weight) in.weight = make_weight(*op.weight, op.cols, seed);
-  if (op.bias) in.bias = make_bias(*op.bias, op.cols, seed);
-  if (op.accumulate && op.dgamma) in.dgamma = make_bias(*op.dgamma, op.cols, 4);
-  if (op.accumulate && op.dbeta) in.dbeta = make_bias(*op.dbeta, op.cols, 5);
+  add_parameters(in, op, op.cols, seed);
   if (op.dsum) in.dsum = rows_of({"normal"}, *op.dsum, rows, op.cols, seed + 2000000);
   return in;
 }
@@ -375,12 +384,7 @@ Inputs inputs_of(const Case& c) {
   const std::size_t rows = product(c.shape) / c.op.cols;
   Inputs in = inputs_of(c.op, c.x, c.dy, rows, c.seed);
   if (c.op.residual) in.residual = rows_of(c.residual, *c.op.residual, rows, c.op.cols, c.seed + 1000);
-  if (c.parameter.empty()) return in;
-  const std::size_t elements = product(c.parameter);
-  if (c.op.weight) in.weight = make_weight(*c.op.weight, elements, c.seed);
-  if (c.op.bias) in.bias = make_bias(*c.op.bias, elements, c.seed);
-  if (c.op.accumulate && c.op.dgamma) in.dgamma = make_bias(*c.op.dgamma, elements, 4);
-  if (c.op.accumulate && c.op.dbeta) in.dbeta = make_bias(*c.op.dbeta, elements, 5);
+  if (!c.parameter.empty()) add_parameters(in, c.op, product(c.parameter), c.seed);
   return in;
 }
 

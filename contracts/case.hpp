@@ -44,6 +44,8 @@ struct Case {
   std::string text() const;
 };
 
+Case case_of(const Operation& op, std::size_t rows);  // of its default form
+
 // For example "layer f32->bf16 weight=f32 4096x768 x:normal,mean_1e4 eps=0 y@x threads=2 mode=upward". What is left out
 // has its default. Throws std::invalid_argument for anything else.
 //   layer or rms; x's type, or those of x and y (dy); the shape
@@ -56,6 +58,9 @@ struct Case {
 //   toward_zero; alone; only=dx,dgamma,dbeta; given; repeat=N
 Case parse_case(std::string_view text);
 Case with_way(Case c, std::string_view words);  // changes what the words say
+
+// What is between the separators; one empty part of an empty text.
+std::vector<std::string> parts_of(std::string_view text, char separator);
 
 // The numbers of a case: row r of x has seed + r, of dy seed + r + 1000000, of the residual seed + r + 1000.
 Inputs inputs_of(const Case& c);

@@ -17,23 +17,22 @@ constexpr std::size_t kGatheredElements = std::size_t{1} << 15;  // enough for s
 
 // MANY, THREADED, BATCH: as many repeated rows as help.
 constexpr std::string_view kForwardWays =
-    "; alone; repeat=BATCH; x=+1 y=+3 vectors=+1; odd; x=~3 y=~6; x=apart y=apart vectors=apart; "
-    "alone x=apart y=apart vectors=apart threads=7; x=apart y=apart vectors=apart entry=c; "
-    "repeat=MANY x=first y=first; repeat=MANY x=first y=first odd; repeat=MANY x=first y=first threads=2; "
-    "repeat=MANY x=first+3~3; repeat=MANY x=+3 y=first~3; x=reversed; y=reversed; y@x; y@x x=+1~5 vectors=+1; "
-    "repeat=MANY x=first y@x; repeat=THREADED threads=2; repeat=THREADED threads=7; repeat=THREADED tasks=3; "
-    "alone threads=2; alone threads=7; alone tasks=3; repeat=THREADED threads=7 entry=c; "
-    "x=+1 y=+3 vectors=+1 entry=c; entry=plan; x=~3 y=~2 tasks=3; statistics=none; statistics=f32 odd threads=2; "
-    "y@residual x=~1; sum@x; sum@residual x=+3; y@x sum@residual threads=2; y@residual sum@x tasks=3";
+    ";alone;repeat=BATCH;x=+1 y=+3 vectors=+1;odd;x=~3 y=~6;x=apart y=apart vectors=apart;"
+    "alone x=apart y=apart vectors=apart threads=7;x=apart y=apart vectors=apart entry=c;"
+    "repeat=MANY x=first y=first;repeat=MANY x=first y=first odd;repeat=MANY x=first y=first threads=2;"
+    "repeat=MANY x=first+3~3;repeat=MANY x=+3 y=first~3;x=reversed;y=reversed;y@x;y@x x=+1~5 vectors=+1;"
+    "repeat=MANY x=first y@x;repeat=THREADED threads=2;repeat=THREADED threads=7;repeat=THREADED tasks=3;"
+    "alone threads=2;alone threads=7;alone tasks=3;repeat=THREADED threads=7 entry=c;x=+1 y=+3 vectors=+1 entry=c;"
+    "entry=plan;x=~3 y=~2 tasks=3;statistics=none;statistics=f32 odd threads=2;y@residual x=~1;sum@x;"
+    "sum@residual x=+3;y@x sum@residual threads=2;y@residual sum@x tasks=3";
 constexpr std::string_view kBackwardWays =
-    "; given; threads=2; threads=7 given; tasks=3; tasks=64; x=+1 y=+2 dx=+3 vectors=+1; odd; x=~3 y=~5 dx=~6; "
-    "x=apart y=apart dx=apart vectors=apart; x=first y=first dx=first; x=first y=first dx=first threads=2; "
-    "x=first y=~1; x=reversed y=reversed dx=reversed; x=apart y=apart dx=apart vectors=apart entry=c; dx@dy; dx@dy "
-    "entry=plan; "
-    "x=first dx@x; only=dx given; alone; only=dx,dgamma; only=dx,dbeta; only=dgamma threads=7; only=dbeta; "
-    "only=dgamma,dbeta; x=+1 entry=c; threads=7 given entry=c; entry=plan; tasks=5 entry=plan given; "
-    "entry=scratch*1 tasks=7; entry=scratch*63";
-constexpr std::string_view kModes = "; mode=flush_to_zero; mode=upward; mode=downward; mode=toward_zero";
+    ";given;threads=2;threads=7 given;tasks=3;tasks=64;x=+1 y=+2 dx=+3 vectors=+1;odd;x=~3 y=~5 dx=~6;"
+    "x=apart y=apart dx=apart vectors=apart;x=first y=first dx=first;x=first y=first dx=first threads=2;"
+    "x=first y=~1;x=reversed y=reversed dx=reversed;x=apart y=apart dx=apart vectors=apart entry=c;dx@dy;"
+    "dx@dy entry=plan;x=first dx@x;only=dx given;alone;only=dx,dgamma;only=dx,dbeta;only=dgamma threads=7;"
+    "only=dbeta;only=dgamma,dbeta;x=+1 entry=c;threads=7 given entry=c;entry=plan;tasks=5 entry=plan given;"
+    "entry=scratch*1 tasks=7;entry=scratch*63";
+constexpr std::string_view kModes = ";mode=flush_to_zero;mode=upward;mode=downward;mode=toward_zero";
 
 struct Mixture {
   DType x, y;
@@ -53,17 +52,13 @@ constexpr const char* kGradientMixtures[] = {
     "f16->f32 weight=f16 dx=f16 dgamma=f16 dbeta=f32", "f32->f64 weight=f32 dx=f32 dgamma=f32 dbeta=f64",
     "f64->bf16 dx=bf16 dgamma=f64 dbeta=f16",          "bf16 weight=bf16 dx=f64 dgamma=bf16 dbeta=bf16"};
 
-constexpr std::int64_t kRows = 7;  // kinds of rows of a forward pass
-
-Case case_of(const Operation& op, std::int64_t rows) {
-  return {.op = op, .shape = {rows, static_cast<std::int64_t>(op.cols)}};
-}
+constexpr std::size_t kRows = 7;  // kinds of rows of a forward pass
 
 // dgamma and dbeta are f64 here, to show the order in which they were summed. Rounding to a smaller type would hide it.
 void add_gradient_cases(Kind kind, DType dtype, std::vector<Case>& cases) {
-  constexpr std::pair<std::int64_t, std::size_t> kSizes[] = {{1, 1},     {3, 1},    {129, 2},   {5, 15},
-                                                             {64, 17},   {130, 33}, {3, 768},   {130, 769},
-                                                             {70, 1025}, {2, 2049}, {1000, 65}, {3, 20000}};
+  constexpr std::pair<std::size_t, std::size_t> kSizes[] = {{1, 1},     {3, 1},    {129, 2},   {5, 15},
+                                                            {64, 17},   {130, 33}, {3, 768},   {130, 769},
+                                                            {70, 1025}, {2, 2049}, {1000, 65}, {3, 20000}};
   for (const auto& [rows, cols] : kSizes) {
     Operation op = same_type_backward(kind, dtype, cols);
     op.dgamma = op.dbeta = DType::f64;
@@ -84,12 +79,9 @@ void add_gradient_cases(Kind kind, DType dtype, std::vector<Case>& cases) {
 // Rows of the named inputs, or of `otherwise` if the type cannot hold one, with seeds that count from `seed` on.
 std::vector<Array> named_rows(const std::vector<std::string_view>& names, std::string_view otherwise, DType dtype,
                               std::size_t cols, std::uint64_t seed) {
-  const std::vector<std::string_view> known = input_names(dtype, cols);
   std::vector<Array> rows;
-  for (const std::string_view name : names) {
-    const bool fits = std::ranges::find(known, name) != known.end();
-    rows.push_back(make_input(fits ? name : otherwise, dtype, cols, ++seed));
-  }
+  rows.reserve(names.size());
+  for (const std::string_view name : names) rows.push_back(make_input_or(otherwise, name, dtype, cols, ++seed));
   return rows;
 }
 
@@ -114,6 +106,15 @@ std::string way_of(const Case& c, const std::string& words) {
   return text;
 }
 
+std::uint64_t row_digest(const Operation& op, const Outcome& outcome, std::size_t row) {
+  const std::size_t bytes = op.cols * size_of(op.y);
+  Digest digest;
+  digest.add(outcome.y.data() + row * bytes, bytes);
+  if (!outcome.mean.empty()) digest.add(&outcome.mean[row], sizeof(double));
+  digest.add(&outcome.rstd[row], sizeof(double));
+  return digest.value();
+}
+
 }  // namespace
 
 void Digest::add(std::uint64_t word) {
@@ -135,15 +136,6 @@ std::string digest_text(std::uint64_t digest) {
   std::string text(16, '0');
   for (std::size_t i = 16; i-- > 0; digest >>= 4) text[i] = "0123456789abcdef"[digest & 15];
   return text;
-}
-
-std::uint64_t row_digest(const Operation& op, const Outcome& outcome, std::size_t row) {
-  const std::size_t bytes = op.cols * size_of(op.y);
-  Digest digest;
-  digest.add(outcome.y.data() + row * bytes, bytes);
-  if (!outcome.mean.empty()) digest.add(&outcome.mean[row], sizeof(double));
-  digest.add(&outcome.rstd[row], sizeof(double));
-  return digest.value();
 }
 
 std::uint64_t digest_of(const Operation& op, const Outcome& outcome) {
@@ -223,15 +215,13 @@ Inputs digest_inputs(const Case& c) {
 std::vector<std::string> ways_of(const Case& c) {
   std::vector<std::string> ways;
   const std::string all = std::string(c.op.is_backward() ? kBackwardWays : kForwardWays) + std::string(kModes);
-  for (std::size_t at = 0; at <= all.size();) {
-    const std::size_t end = std::min(all.find(';', at), all.size());
-    const std::string way = way_of(c, all.substr(at + (at == 0 ? 0 : 1), end - at - (at == 0 ? 0 : 1)));
+  for (const std::string& words : parts_of(all, ';')) {
+    const std::string way = way_of(c, words);
     try {
       static_cast<void>(with_way(c, way));
       ways.push_back(way);
     } catch (const std::invalid_argument&) {  // a way of other types or forms
     }
-    at = end + 1;
   }
   return ways;
 }

@@ -29,7 +29,6 @@ std::string digest_text(std::uint64_t digest);
 // Of a forward pass: over the digests of its rows, each y's bytes, then mean (layer norm), then rstd. Of gradients:
 // over the digests of dx, dgamma and dbeta.
 std::uint64_t digest_of(const Operation& op, const Outcome& outcome);
-std::uint64_t row_digest(const Operation& op, const Outcome& outcome, std::size_t row);
 
 // Kinds, types and their mixtures, and lengths around the sizes of lanes and blocks, with and without parameters.
 std::vector<Case> digest_cases();

@@ -37,6 +37,11 @@ bool differ(std::span<const T> a, std::span<const T> b) {
   return !std::ranges::equal(std::as_bytes(a), std::as_bytes(b));
 }
 
+Shape shape_of(const Operation& op, const Inputs& in, const Shape& given) {
+  if (!given.empty()) return given;
+  return {static_cast<std::int64_t>(in.x.size() / op.cols), static_cast<std::int64_t>(op.cols)};
+}
+
 void append_to(Array& all, const Array& more) { all.empty() ? void(all = more) : all.append(more); }
 
 }  // namespace
@@ -131,13 +136,8 @@ Call::Call(const Operation& operation, const Shape& shape, const Shape& normaliz
 
 Call::Call(const Operation& operation, const Inputs& in, const Layout& layout, const Shape& given_shape,
            const Shape& normalized, const Shape& given_parameter)
-    : Call(operation,
-           !given_shape.empty() ? given_shape
-                                : Shape{static_cast<std::int64_t>(in.x.size() / operation.cols),
-                                        static_cast<std::int64_t>(operation.cols)},
-           normalized) {
-  const std::size_t rows = in.x.size() / op.cols;
-  const Shape shape = !given_shape.empty() ? given_shape : Shape{static_cast<std::int64_t>(rows), axes.normalized[0]};
+    : Call(operation, shape_of(operation, in, given_shape), normalized) {
+  const Shape shape = shape_of(op, in, given_shape);
   const Shape& parameter = given_parameter.empty() ? axes.normalized : given_parameter;
   y_in = layout.y_in;
   sum_in = layout.sum_in;

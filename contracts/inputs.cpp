@@ -278,6 +278,12 @@ Array make_input(std::string_view name, DType dtype, std::size_t cols, std::uint
   throw std::invalid_argument("there is no input '" + std::string(name) + "' for this type and number of columns");
 }
 
+Array make_input_or(std::string_view otherwise, std::string_view name, DType dtype, std::size_t cols,
+                    std::uint64_t seed) {
+  const std::vector<std::string_view> known = input_names(dtype, cols);
+  return make_input(std::ranges::find(known, name) != known.end() ? name : otherwise, dtype, cols, seed);
+}
+
 Array make_weight(DType dtype, std::size_t cols, std::uint64_t seed) {
   Random random(seed ^ (cols << 20));
   std::vector<double> values(cols);

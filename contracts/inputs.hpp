@@ -58,6 +58,9 @@ std::vector<std::string_view> input_names(DType dtype, std::size_t cols);
 
 // Makes the named row. Throws std::invalid_argument if there is no such input.
 Array make_input(std::string_view name, DType dtype, std::size_t cols, std::uint64_t seed = 1);
+// The row `otherwise` where the type cannot hold the named one.
+Array make_input_or(std::string_view otherwise, std::string_view name, DType dtype, std::size_t cols,
+                    std::uint64_t seed);
 
 // gamma around 1 and beta around 0, as training leaves them. Both signs occur, and one exact zero.
 Array make_weight(DType dtype, std::size_t cols, std::uint64_t seed = 2);

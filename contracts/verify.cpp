@@ -18,12 +18,6 @@ namespace {
 
 using reference::Real;
 
-std::vector<double> values_of(const Array& array) {
-  std::vector<double> values(array.size());
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_at(array, i);
-  return values;
-}
-
 // Stores a number of the arithmetic's type, rounded once. A NaN becomes canonical.
 void store(Array& to, std::size_t i, double value) {
   if (value != value) value = std::numeric_limits<double>::quiet_NaN();
@@ -107,7 +101,7 @@ bool is_finite(const Array& values) {
   return true;
 }
 
-// NaN exactly where `nan` says so, unless a finite number overflows; and canonical.
+// NaN exactly where `must_be_nan` says so, unless a finite number overflows; and canonical.
 bool is_canonical(const Array& values, const std::function<bool(std::size_t)>& must_be_nan) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double value = value_at(values, i);
@@ -264,8 +258,7 @@ Outcome plain_outcome(const Case& c, const Inputs& inputs) {
 }
 
 Outcome plain_outcome(const Operation& op, const Inputs& inputs) {
-  const auto rows = static_cast<std::int64_t>(inputs.x.size() / op.cols);
-  return plain_outcome(Case{.op = op, .shape = {rows, static_cast<std::int64_t>(op.cols)}}, inputs);
+  return plain_outcome(case_of(op, inputs.x.size() / op.cols), inputs);
 }
 
 // --- ways

@@ -13,16 +13,8 @@ using contracts::Part;
 using contracts::Placed;
 using contracts::Shape;
 
-// Asks for all gradients.
-Operation choose_operation(Choices& choices, std::size_t cols) {
-  Operation op;
-  op.kind = choices.one_in(3) ? Kind::rms : Kind::layer;
-  op.x = contracts::kAllTypes[choices.below(4)];
-  op.y = choose_type(choices, op.x);
-  if (!choices.one_in(3)) op.weight = choose_type(choices, op.x);
-  op.zero_centered = op.weight && choices.one_in(4);
-  op.eps = choose_eps(choices);
-  op.cols = cols;
+Operation choose_all_gradients(Choices& choices, std::size_t cols) {
+  Operation op = choose_operation(choices, cols, false);
   op.dx = choose_type(choices, op.x);
   op.dgamma = choose_type(choices, op.x);
   op.dbeta = choose_type(choices, op.x);
@@ -71,7 +63,7 @@ void backward(Input input) {
   const contracts::Choose choose = [&](std::size_t n) { return choices.below(n); };
   const Shape shape = choose_shape(choices);
   const contracts::Axes axes = contracts::choose_axes(shape, choose);
-  const Operation op = choose_operation(choices, contracts::product(axes.normalized));
+  const Operation op = choose_all_gradients(choices, contracts::product(axes.normalized));
   Inputs inputs = choose_inputs(choices, op, contracts::product(shape), magnitudes);
 
   contracts::Call call(op, shape, axes.axes);

@@ -2,27 +2,11 @@
 #include "fuzz/norms.hpp"
 
 namespace evenorm::fuzz {
-namespace {
 
 using contracts::Array;
 using contracts::Operation;
 using contracts::Part;
 using contracts::Placed;
-
-Operation choose_operation(Choices& choices, std::size_t cols) {
-  Operation op;
-  op.kind = choices.one_in(3) ? Kind::rms : Kind::layer;
-  op.x = contracts::kAllTypes[choices.below(4)];
-  op.y = choose_type(choices, op.x);
-  if (!choices.one_in(3)) op.weight = choose_type(choices, op.x);
-  if (!choices.one_in(3)) op.bias = choose_type(choices, op.x);
-  op.zero_centered = op.weight && choices.one_in(4);
-  op.eps = choose_eps(choices);
-  op.cols = cols;
-  return op;
-}
-
-}  // namespace
 
 void forward(Input input) {
   Choices choices(input);
@@ -30,7 +14,7 @@ void forward(Input input) {
   const contracts::Choose choose = [&](std::size_t n) { return choices.below(n); };
   const contracts::Shape shape = choose_shape(choices);
   const contracts::Axes axes = contracts::choose_axes(shape, choose);
-  const Operation op = choose_operation(choices, contracts::product(axes.normalized));
+  const Operation op = choose_operation(choices, contracts::product(axes.normalized), true);
   contracts::Inputs inputs;
   inputs.weight = choose_parameter(choices, op.weight, op.cols, true);
   inputs.bias = choose_parameter(choices, op.bias, op.cols, false);

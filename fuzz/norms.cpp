@@ -22,6 +22,14 @@ void choose_bits(Choices& choices, std::byte* to, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) to[i] = std::byte(own ? choices.below(256) : random.next() & 255);
 }
 
+double choose_eps(Choices& choices) {
+  constexpr double kUsual[] = {1e-5, 1e-12, 0, 1e-6, 1, 1e-300, 0x1p-1074, 1e300};
+  const std::size_t which = choices.below(std::size(kUsual) + 2);
+  if (which < std::size(kUsual)) return kUsual[which];
+  const double any = std::fabs(std::bit_cast<double>(choices.word()));
+  return std::isfinite(any) ? any : 1e-5;
+}
+
 }  // namespace
 
 Shape choose_shape(Choices& choices) {
@@ -43,12 +51,17 @@ DType choose_type(Choices& choices, DType usual) {
   return choices.one_in(2) ? contracts::kAllTypes[choices.below(4)] : usual;
 }
 
-double choose_eps(Choices& choices) {
-  constexpr double kUsual[] = {1e-5, 1e-12, 0, 1e-6, 1, 1e-300, 0x1p-1074, 1e300};
-  const std::size_t which = choices.below(std::size(kUsual) + 2);
-  if (which < std::size(kUsual)) return kUsual[which];
-  const double any = std::fabs(std::bit_cast<double>(choices.word()));
-  return std::isfinite(any) ? any : 1e-5;
+contracts::Operation choose_operation(Choices& choices, std::size_t cols, bool may_have_bias) {
+  contracts::Operation op;
+  op.kind = choices.one_in(3) ? Kind::rms : Kind::layer;
+  op.x = contracts::kAllTypes[choices.below(4)];
+  op.y = choose_type(choices, op.x);
+  if (!choices.one_in(3)) op.weight = choose_type(choices, op.x);
+  if (may_have_bias && !choices.one_in(3)) op.bias = choose_type(choices, op.x);
+  op.zero_centered = op.weight && choices.one_in(4);
+  op.eps = choose_eps(choices);
+  op.cols = cols;
+  return op;
 }
 
 Array choose_row(Choices& choices, DType dtype, std::size_t cols) {

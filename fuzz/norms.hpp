@@ -7,8 +7,8 @@
 namespace evenorm::fuzz {
 
 contracts::Shape choose_shape(Choices& choices);
-double choose_eps(Choices& choices);
 DType choose_type(Choices& choices, DType usual);
+contracts::Operation choose_operation(Choices& choices, std::size_t cols, bool may_have_bias);  // a forward pass
 
 // An adversarial row, with some elements replaced.
 contracts::Array choose_row(Choices& choices, DType dtype, std::size_t cols);

@@ -14,7 +14,6 @@ namespace {
 
 using evenorm::testing::filled;
 using evenorm::testing::Names;
-using evenorm::testing::numbers;
 using evenorm::testing::on_every_target;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -45,7 +44,7 @@ TEST(Contract_GradientsExact, ConstantRowsGiveZeroDgamma) {
         const Inputs inputs =
             inputs_of(op, {"constant_0.1", "constant_max", "constant_subnormal", "zeros"}, {"normal"}, 7);
         on_every_target(op, inputs, [&](const Outcome& outcome) {
-          for (const double v : numbers(outcome.dgamma)) EXPECT_EQ(v, 0);
+          for (const double v : values_of(outcome.dgamma)) EXPECT_EQ(v, 0);
           EXPECT_EQ(all_bits_zero(outcome.dx), eps == 0);
         });
       }
@@ -61,7 +60,7 @@ TEST(Contract_GradientsExact, ConstantRowsWithAHugeEpsGiveZeroDgamma) {
       op.eps = 0x1p793;
       const Inputs inputs{filled(DType::f64, cols, x), filled(DType::f64, cols, 0x1p559), filled(DType::f64, cols, 1)};
       on_every_target(op, inputs, [&](const Outcome& outcome) {
-        for (const double v : numbers(outcome.dgamma)) EXPECT_EQ(v, 0) << x;
+        for (const double v : values_of(outcome.dgamma)) EXPECT_EQ(v, 0) << x;
       });
     }
   }
@@ -73,8 +72,8 @@ TEST(Contract_GradientsExact, RowsWithoutVarianceOrEpsHaveZeroDx) {
     op.eps = 0;
     const Names gradients = dtype == DType::f64 ? Names{"normal"} : Names{"normal", "huge"};  // gamma dy overflows
     on_every_target(op, inputs_of(op, {"zeros"}, gradients, 6), [](const Outcome& outcome) {
-      for (const double v : numbers(outcome.dx)) EXPECT_EQ(v, 0);
-      for (const double v : numbers(outcome.dgamma)) EXPECT_EQ(v, 0);
+      for (const double v : values_of(outcome.dx)) EXPECT_EQ(v, 0);
+      for (const double v : values_of(outcome.dgamma)) EXPECT_EQ(v, 0);
     });
   }
 }
@@ -88,7 +87,7 @@ TEST(Contract_GradientsExact, RowsWithoutVarianceHaveFiniteGradientsForATinyEps)
     inputs.weight = filled(DType::f32, 40, 1);
     for (std::size_t i = 0; i < 9 * 40; ++i) inputs.dy.set(i, i % 2 == 0 ? 0x1p-60 : -0x1p-60);
     on_every_target(op, inputs, [](const Outcome& outcome) {
-      const std::vector<double> dx = numbers(outcome.dx);
+      const std::vector<double> dx = values_of(outcome.dx);
       for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_EQ(dx[i], i % 2 == 0 ? 0x1p73 : -0x1p73);
     });
   }
@@ -104,8 +103,9 @@ TEST(Contract_GradientsExact, SumsBesideTheLargestNumberAreFinite) {
     inputs.dy.set(0, kLess);
     if (!accumulate) inputs.dy.set(4, kMax);
     if (accumulate) inputs.dgamma = inputs.dbeta = filled(DType::f64, 1, kMax);
-    on_every_target(op, inputs,
-                    [&](const Outcome& outcome) { EXPECT_EQ(numbers(outcome.dbeta)[0], kLess + kMax) << accumulate; });
+    on_every_target(op, inputs, [&](const Outcome& outcome) {
+      EXPECT_EQ(values_of(outcome.dbeta)[0], kLess + kMax) << accumulate;
+    });
   }
 }
 
@@ -118,8 +118,8 @@ TEST(Contract_GradientsExact, DbetaCountsRowsOfOnes) {
         op.dbeta = sum;
         Inputs inputs = inputs_of(op, {"normal"}, {"normal"}, rows);
         inputs.dy = filled(dtype, 3 * rows, 1);
-        const std::vector<double> nearest = numbers(filled(sum, 3, static_cast<double>(rows)));
-        on_every_target(op, inputs, [&](const Outcome& outcome) { EXPECT_EQ(numbers(outcome.dbeta), nearest); });
+        const std::vector<double> nearest = values_of(filled(sum, 3, static_cast<double>(rows)));
+        on_every_target(op, inputs, [&](const Outcome& outcome) { EXPECT_EQ(values_of(outcome.dbeta), nearest); });
       }
     }
   }
@@ -145,8 +145,7 @@ void put(Array& array, std::size_t i, double value) {
 }
 
 void expect_verified(const Operation& op, const Inputs& inputs) {
-  const auto cols = static_cast<std::int64_t>(op.cols);
-  EXPECT_EQ(verify({.op = op, .shape = {static_cast<std::int64_t>(inputs.x.size()) / cols, cols}}, inputs), "");
+  EXPECT_EQ(verify(case_of(op, inputs.x.size() / op.cols), inputs), "");
 }
 
 // verify() knows which results a NaN or an infinity in x, dy or the weight reaches; the others are within their bounds.
@@ -207,7 +206,7 @@ TEST(Contract_GradientsExact, OverflowingIntermediatesGiveFiniteDx) {
     inputs.weight = filled(DType::f32, cols, 0x1p32);
     on_every_target(op, inputs, [&](const Outcome& outcome) {
       std::size_t different_from_zero = 0;
-      for (const double v : numbers(outcome.dx)) {
+      for (const double v : values_of(outcome.dx)) {
         EXPECT_TRUE(std::isfinite(v));
         different_from_zero += v != 0 ? 1 : 0;
       }
@@ -226,7 +225,7 @@ TEST(Contract_GradientsExact, ANanDoesNotHideAHugeNumberBeforeIt) {
   inputs.dy.set(0, 0x1p1000);
   inputs.dy.set(nan_at, kNan);
   on_every_target(op, inputs, [](const Outcome& outcome) {
-    const std::vector<double> dgamma = numbers(outcome.dgamma);
+    const std::vector<double> dgamma = values_of(outcome.dgamma);
     EXPECT_NEAR(dgamma[0] / 0x1p1000, 1, 1e-9);
     for (std::size_t i = 1; i < cols; ++i) EXPECT_EQ(std::isnan(dgamma[i]), i == nan_at);
   });
@@ -265,8 +264,8 @@ TEST(Contract_GradientsExact, AccumulateAddsToTheOldValue) {
       inputs.dbeta = filled(dtype, cols, held);
       const auto sum = static_cast<double>(rows) + held;
       on_every_target(op, inputs, [&](const Outcome& outcome) {
-        EXPECT_EQ(numbers(outcome.dbeta), numbers(filled(dtype, cols, sum)));
-        const std::vector<double> dgamma = numbers(outcome.dgamma), before = numbers(alone.dgamma);
+        EXPECT_EQ(values_of(outcome.dbeta), values_of(filled(dtype, cols, sum)));
+        const std::vector<double> dgamma = values_of(outcome.dgamma), before = values_of(alone.dgamma);
         for (std::size_t i = 0; i < cols; ++i) EXPECT_NEAR(dgamma[i], held + before[i], 0x1p-40) << i;
       });
     }
@@ -280,10 +279,10 @@ TEST(Contract_GradientsExact, PrecomputedStatisticsAreUsed) {
   Inputs inputs = inputs_of(op, {"mean_1e2"}, {"normal"}, 1);
   inputs.mean = {0};
   inputs.rstd = {1};
-  const std::vector<double> x = numbers(inputs.x), dy = numbers(inputs.dy);
+  const std::vector<double> x = values_of(inputs.x), dy = values_of(inputs.dy);
   on_every_target(op, inputs, [&](const Outcome& outcome) {
     for (std::size_t i = 0; i < x.size(); ++i)
-      EXPECT_EQ(numbers(outcome.dgamma)[i], static_cast<float>(x[i] * dy[i])) << i;
+      EXPECT_EQ(values_of(outcome.dgamma)[i], static_cast<float>(x[i] * dy[i])) << i;
   });
 }
 

@@ -105,9 +105,8 @@ void expect_bits_of_sets(const Case& c, const Inputs& in, const Results& found) 
       one.weight.set(col, value_at(in.weight, of.of(set[0] * cols + col)));
       one.bias.set(col, value_at(in.bias, of.of(set[0] * cols + col)));
     }
-    const Case flat{.op = c.op, .shape = {static_cast<std::int64_t>(set.size()), static_cast<std::int64_t>(cols)}};
-    const Results part = plain_results(flat, one);
-    const std::vector<double> sums = numbers(part.backward.dgamma), shifts = numbers(part.backward.dbeta);
+    const Results part = plain_results(case_of(c.op, set.size()), one);
+    const std::vector<double> sums = values_of(part.backward.dgamma), shifts = values_of(part.backward.dbeta);
     for (std::size_t r = 0; r < set.size(); ++r) {
       const double rstd = part.forward.rstd[r], mean = part.forward.mean.empty() ? 0 : part.forward.mean[r];
       const double off = has_runs ? 0x1p-40 : 0;
@@ -249,7 +248,7 @@ TEST(Broadcast, JoinsTheMomentsOfRuns) {
       for (std::size_t i = 0; i < in.x.size(); ++i) {
         in.x.set(i, std::ldexp(value_at(in.x, i), static_cast<int>(random.below(61)) - 30));
       }
-      const std::vector<double> x = numbers(in.x);
+      const std::vector<double> x = values_of(in.x);
       const Outcome found = contracts::outcome_by(c, contracts::runnable_targets()[0], in);
       for (std::size_t row = 0; row < 2; ++row) {
         const Moments want = moments_of_row(std::span(x).subspan(row * c.op.cols, c.op.cols),

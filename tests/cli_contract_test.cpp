@@ -50,8 +50,7 @@ TEST_P(Contract_CommandLine, GivesTheSameBits) {
       Operation op = contracts::same_type(kind, GetParam(), cols);
       op.zero_centered = cols == 33;
       if (cols == 768) op.weight = op.bias = DType::f32;
-      contracts::Case c{op};
-      c.shape = {7, static_cast<std::int64_t>(cols)};
+      const contracts::Case c = contracts::case_of(op, 7);
       const contracts::Inputs data = digest_inputs(c);
       const Outcome expected = plain_outcome(c, data);
       EXPECT_EQ(applied(op, data, "y.npy", "").difference_to(expected), "") << op.name();

@@ -104,9 +104,8 @@ TEST(Contract_Accuracy, LoneOutlierInAnyEarlyColumnIsWithinTheBound) {
 
 void expect_row_within_limits(const std::vector<double>& values, const std::vector<double>& gamma, double eps,
                               DType dtype = DType::f64) {
-  Case c{.op = {.x = dtype, .y = dtype, .weight = dtype, .eps = eps, .cols = values.size()}};
-  c.shape = {1, static_cast<std::int64_t>(c.op.cols)};
-  EXPECT_EQ(verify(c, {.x = Array(dtype, values), .weight = Array(dtype, gamma)}), "");
+  const Operation op{.x = dtype, .y = dtype, .weight = dtype, .eps = eps, .cols = values.size()};
+  EXPECT_EQ(verify(case_of(op, 1), {.x = Array(dtype, values), .weight = Array(dtype, gamma)}), "");
 }
 
 // The means of the row's blocks differ in their last places, and each join changes the mean by some of them.

@@ -12,8 +12,6 @@
 namespace evenorm::contracts {
 namespace {
 
-using evenorm::testing::numbers;
-
 // A backward pass in f32.
 struct Pass {
   Case c;
@@ -32,7 +30,7 @@ Pass pass_of(const char* rows) {
 // As one writes it down at first: sums about 0 in one look, all in type T, the mean one number of type T.
 template <class T>
 GradientErrors naive(const Pass& pass) {
-  const std::vector<double> x = numbers(pass.in.x), dy = numbers(pass.in.dy), gamma = numbers(pass.in.weight);
+  const std::vector<double> x = values_of(pass.in.x), dy = values_of(pass.in.dy), gamma = values_of(pass.in.weight);
   const std::size_t n = pass.c.op.cols;
   const auto cols = static_cast<T>(n);
   std::vector<T> dgamma(n), dbeta(n);

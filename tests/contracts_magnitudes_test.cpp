@@ -170,9 +170,7 @@ struct Pass {
     }
     return text;
   }
-  Case plain() const {
-    return {.op = op, .shape = {static_cast<std::int64_t>(x.size()), static_cast<std::int64_t>(op.cols)}};
-  }
+  Case plain() const { return case_of(op, x.size()); }
 };
 
 // Bounds, and equal bits: together, alone, and in one of the ways without more rows.

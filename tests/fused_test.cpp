@@ -204,7 +204,7 @@ struct Weights {
     return integers;
   }
   void expect_composed() const {
-    const contracts::Case c{.op = op, .shape = {1, static_cast<std::int64_t>(op.cols)}};
+    const contracts::Case c = contracts::case_of(op, 1);
     EXPECT_EQ(contracts::differences(c, inputs, contracts::plain_outcome(c, inputs)), "");
   }
 };

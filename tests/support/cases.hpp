@@ -21,11 +21,9 @@ inline std::vector<std::string> expanded(std::string pattern, std::string_view t
   if (open == std::string::npos) return {pattern};
   const std::size_t close = pattern.find('}', open);
   std::vector<std::string> all;
-  for (std::size_t at = open + 1; at <= close;) {
-    const std::size_t end = std::min(pattern.find(',', at), close);
-    const std::string one = pattern.substr(0, open) + pattern.substr(at, end - at) + pattern.substr(close + 1);
-    for (std::string& text : expanded(one)) all.push_back(std::move(text));
-    at = end + 1;
+  for (const std::string& part : contracts::parts_of(pattern.substr(open + 1, close - open - 1), ',')) {
+    for (std::string& text : expanded(pattern.substr(0, open) + part + pattern.substr(close + 1)))
+      all.push_back(std::move(text));
   }
   return all;
 }
@@ -42,11 +40,6 @@ inline void expect_same_bits(const std::string& pattern, std::string_view type =
 
 inline contracts::Array filled(DType dtype, std::size_t n, double value) {
   return {dtype, std::vector<double>(n, value)};
-}
-inline std::vector<double> numbers(const contracts::Array& values) {
-  std::vector<double> all(values.size());
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = contracts::value_at(values, i);
-  return all;
 }
 inline std::uint64_t canonical_nan(DType dtype) {
   constexpr std::uint64_t kBits[] = {0x7FF8000000000000, 0x7FC00000, 0x7FC0, 0x7E00};
