@@ -5,12 +5,14 @@ norm = evenorm.torch.LayerNorm(768)          # instead of torch.nn.LayerNorm(768
 evenorm.torch.convert(model)                 # or: replace every norm of a model; revert(model) undoes it
 """
 
+from evenorm._inspection import Inspection
+
 from . import _exporters as _exporters
 from . import _vmap as _vmap
 from ._convert import Conversion, convert
 from ._functions import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from ._groups import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, ada_layer_norm, group_norm
-from ._inspect import Inspection, inspect
+from ._inspect import inspect
 from ._modules import LayerNorm, RMSNorm
 from ._operators import info
 from ._recurrent import LayerNormGRU, LayerNormGRUCell, LayerNormLSTM, LayerNormLSTMCell

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from evenorm._tables import grouped, table
+
 from . import _look_alikes, _trial
 from ._exporters import OWN, register_counted
 
@@ -226,7 +228,7 @@ def bypassed(model: nn.Module, replaced: set[str]) -> Iterable[str]:
         and _has_fast_path(module)
     ]
     if layers and torch.backends.mha.get_fastpath_enabled():
-        which = ", ".join(line for line, _ in _grouped((name, "") for name in layers))
+        which = ", ".join(line for line, _ in grouped((name, "") for name in layers))
         yield (
             f"{which}: in evaluation without gradients, torch.nn.TransformerEncoderLayer computes its norms in one "
             "fused operator and does not call evenorm's; torch.backends.mha.set_fastpath_enabled(False) turns that off"
@@ -253,23 +255,3 @@ def class_name(module: nn.Module) -> str:
     if recipe is not None or cls in OWN.values():
         return f"evenorm.torch.{recipe or cls.__name__}"
     return f"torch.nn.{cls.__name__}" if cls in OWN else cls.__name__
-
-
-def table(heading: str, entries: list[tuple[str, str]]) -> list[str]:
-    rows = _grouped(entries)
-    width = max((len(name) for name, _ in rows), default=0)
-    return [f"  {heading:<8}  {name:<{width}}  {text}" for name, text in rows]
-
-
-def _grouped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Merges lines with the same text whose names differ only in numbers, and writes * for these numbers."""
-    groups: dict[tuple[str, str], list[list[str]]] = {}
-    for name, text in lines:
-        parts = name.split(".")
-        pattern = ".".join("*" if part.isdecimal() else part for part in parts)
-        groups.setdefault((pattern, text), []).append(parts)
-    shown = []
-    for (_, text), names in groups.items():
-        common = ".".join(same[0] if len(set(same)) == 1 else "*" for same in zip(*names, strict=True))
-        shown.append((f"{common or '(the model)'}{f' ({len(names)})' if len(names) > 1 else ''}", text))
-    return shown

@@ -5,14 +5,12 @@ a module computes; the reference is that formula in float64.
 """
 
 import copy
-import json
 import math
 import statistics
-import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +18,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from ._convert import bypassed, check_model, class_name, is_evenorms, swap, table
+from evenorm._inspection import InspectedNorm, Inspection
+
+from ._convert import bypassed, check_model, class_name, is_evenorms, swap
 from ._functions import has_overrides, is_supported
 from ._look_alikes import EACH, FIRST, GROUPS, LAST, PER_LENGTH, UNUSED, ZERO_CENTRED, Recipe
 from ._probe import Place, random_states
@@ -28,75 +28,6 @@ from ._probe import Place, random_states
 MOST_ELEMENTS = 2**20  # of the rows that are compared at once, which bounds the memory for float64
 FEW_ROWS = 8  # computed alone
 TIMED_RUNS, TIMED_SECONDS = 10, 1.0  # at most
-WIDTH = 120  # of the table
-LEGEND = (
-    "  error: in u (|weight| max|xhat| + |bias|), u = 2^-24 (f32), 2^-53 (f64), 2^-8 (bf16), 2^-11 (f16)",
-    "  std: what the norm divides by; alone: the bits of 8 rows or samples when computed one by one",
-)
-
-
-@dataclass
-class InspectedNorm:
-    """A module that is or looks like a norm. Figures are the worst over its calls; None: not measured."""
-
-    name: str
-    cls: str
-    formula: str | None = None  # what the module was recognised as
-    reason: str | None = None  # why the module, or one of its calls, was not measured
-    calls: int = 0
-    rows: int = 0  # of all calls
-    columns: int | None = None
-    types: str | None = None  # of x, the weight and y; one if they are equal
-    mean_over_std: float | None = None  # largest |mean|/std of a row; std is what the norm divides by, eps included
-    x_over_std: float | None = None  # largest |x|/std
-    error: float | None = None  # of the module's y against float64, in u (|weight| max|xhat| + |bias|)
-    evenorm_error: float | None = None  # of evenorm's norm on the same x
-    same_bits_alone: bool | None = None  # whether rows have the same bits when computed alone
-    seconds: float = 0.0  # in one forward pass
-    share: float = 0.0  # of the pass's time
-
-
-@dataclass(frozen=True, repr=False)
-class Inspection:
-    """What inspect() measured, with the largest error first. Its str and repr are a table of at most 120 columns."""
-
-    norms: tuple[InspectedNorm, ...]
-    seconds: float  # of one forward pass
-    warnings: tuple[str, ...]
-
-    def json(self) -> str:
-        """Returns the measurements as JSON text. An infinite error is the string "inf"."""
-        return json.dumps(tree_map(lambda value: "inf" if value == math.inf else value, asdict(self)))
-
-    def __repr__(self) -> str:
-        measured = [one for one in self.norms if one.error is not None]
-        share = sum(one.share for one in self.norms)
-        ms = f"{self.seconds * 1e3:.3g} ms"
-        count = "1 norm takes" if len(self.norms) == 1 else f"{len(self.norms)} norms take"
-        lines = [f"evenorm.torch.inspect: {count} {share:.2%} of a forward pass of {ms}"]
-        lines += _lines(measured) if measured else ()
-        others = [(one.name, f"{one.cls}: {one.reason}") for one in self.norms if one.reason is not None]
-        lines += [*table("left", others), *(f"  warning   {text}" for text in self.warnings)]
-        wrap = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * 12)
-        return "\n".join(line if len(line) <= WIDTH else wrap.fill(line) for line in lines)
-
-
-def _lines(norms: list[InspectedNorm]) -> Iterable[str]:
-    kinds = list(dict.fromkeys((one.cls, one.formula) for one in norms))
-    rows = [("error", "evenorm", "mean/std", "|x|/std", "alone", "time", "rows x cols", "types", "#")]
-    for one in norms:
-        figures = (one.error, one.evenorm_error, one.mean_over_std, one.x_over_std)
-        alone = {None: "-", True: "same", False: "differ"}[one.same_bits_alone]
-        others = (f"{one.share:.2%}", f"{one.rows} x {one.columns}", one.types, kinds.index((one.cls, one.formula)) + 1)
-        rows.append((*(f"{value:.3g}" for value in figures), alone, *map(str, others)))  # type: ignore[arg-type]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    most = WIDTH - sum(widths) - 2 * len(widths) - 2
-    names = [(one.name or "(the model)") + (f" ({one.calls} calls)" if one.calls > 1 else "") for one in norms]
-    for row, name in zip(rows, ["name", *names], strict=True):
-        cells = "  ".join(map(str.rjust, row, widths))
-        yield f"  {cells}  {name if len(name) <= most else '...' + name[3 - most :]}"
-    yield from (f"  #{i}: {cls} = {formula}" for i, (cls, formula) in enumerate(kinds, 1))
-    yield from LEGEND
 
 
 def inspect(model: nn.Module, /, *inputs: Any, **kwargs: Any) -> Inspection:

@@ -1,0 +1,24 @@
+"""The tables of the converters' reports."""
+
+import re
+from collections.abc import Iterable
+
+
+def table(heading: str, entries: list[tuple[str, str]]) -> list[str]:
+    rows = grouped(entries)
+    width = max((len(name) for name, _ in rows), default=0)
+    return [f"  {heading:<8}  {name:<{width}}  {text}" for name, text in rows]
+
+
+def grouped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Merges lines with the same text whose names differ only in numbers, and writes * for these numbers."""
+    groups: dict[tuple[str, str], list[list[str]]] = {}
+    for name, text in lines:
+        parts = re.split(r"([./_])", name)
+        pattern = "".join("*" if part.isdecimal() else part for part in parts)
+        groups.setdefault((pattern, text), []).append(parts)
+    shown = []
+    for (_, text), names in groups.items():
+        common = "".join(same[0] if len(set(same)) == 1 else "*" for same in zip(*names, strict=True))
+        shown.append((f"{common or '(the model)'}{f' ({len(names)})' if len(names) > 1 else ''}", text))
+    return shown
