@@ -1,0 +1,80 @@
+"""What the converter asks of a graph: constants, types and shapes."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+Shape = list[int | str | None]
+INTEGERS, MOST_INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}, 64
+COPIES = {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape"}  # keep the entries of a vector of integers
+
+
+class Types:
+    """Types and shapes of the values of a model, as far as ONNX infers them without running it."""
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        inferred = onnx.shape_inference.infer_shapes(proto).graph
+        self.infos = {
+            one.name: one.type.tensor_type for one in (*inferred.value_info, *inferred.input, *inferred.output)
+        }
+
+    def dtype(self, value: ir.Value) -> int:
+        """An element type of ONNX; 0 if it is not known."""
+        tensor, node = ir.convenience.get_const_tensor(value), value.producer()
+        if tensor is not None:
+            return int(tensor.dtype)
+        if node is not None and node.graph is None:  # a new one, which changes no type
+            return self.dtype(node.inputs[0])
+        return self.infos[value.name].elem_type if value.name in self.infos else int(value.dtype or 0)
+
+    def shape(self, value: ir.Value) -> Shape | None:
+        """Sizes, which are names or None if they are not known; None if not even their number is."""
+        if (tensor := ir.convenience.get_const_tensor(value)) is not None:
+            return list(tensor.shape.numpy())
+        info = self.infos.get(value.name)
+        if info is None or not info.HasField("shape"):
+            return None
+        return [one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in info.shape.dim]
+
+    def known_shape(self, value: ir.Value) -> ir.Shape | None:
+        """The shape with only those names that the model has, or None."""
+        shape = self.shape(value)
+        return None if shape is None else ir.Shape([one if isinstance(one, int) else None for one in shape])
+
+
+def is_constant(value: ir.Value) -> bool:
+    return ir.convenience.get_const_tensor(value) is not None
+
+
+def constant(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+    """The value of a scalar constant, or of one of a few integers."""
+    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    if tensor is None or (tensor.size != 1 and (tensor.dtype not in INTEGERS or tensor.size > MOST_INTEGERS)):
+        return None
+    return tensor.numpy()
+
+
+def entries(value: ir.Value | None) -> list[int | None] | None:
+    """The entries of a vector of integers, None for each that the model computes; None if their number is not known."""
+    tensor = constant(value)
+    if tensor is not None:
+        return [int(one) for one in tensor.flatten()]
+    node = value.producer() if value is not None else None
+    if node is None:
+        return None
+    if node.op_type in COPIES:
+        return entries(node.inputs[0])
+    if node.op_type == "Concat":
+        parts = [entries(one) for one in node.inputs]
+        return None if None in parts else [one for part in parts for one in part or ()]
+    return [None] if node.op_type in {"Slice", "Gather"} else None
+
+
+def axes_of(node: ir.Node) -> list[int] | None:
+    """The axes of a reduction; None: all of them, or those of an input that is computed."""
+    if "axes" in node.attributes:
+        return list(node.attributes["axes"].as_ints())
+    tensor = constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    return None if tensor is None else [int(axis) for axis in tensor.flatten()]
