@@ -97,10 +97,17 @@ def installed_package(programs):
 @pytest.mark.slow
 def test_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ["__init__.py", "py.typed", "_core.pyi", "bin/evenorm", "lib/libevenorm.so"]:
+    for name in [
+        "__init__.py",
+        "py.typed",
+        "_core.pyi",
+        "bin/evenorm",
+        "lib/libevenorm.so",
+        "lib/libevenorm_onnxruntime.so",
+    ]:
         assert f"evenorm/{name}" in names
     licences = [name for name in names if name.startswith("evenorm/licenses/LICENSE.")]
-    bundled = [name for name in names if name.startswith("evenorm/lib/") and "evenorm.so" not in name]
+    bundled = [name for name in names if name.startswith("evenorm/lib/") and "libevenorm" not in name]
     assert len(licences) >= len(bundled)
     assert all(name.startswith(("evenorm/", "evenorm-")) for name in names)
 
