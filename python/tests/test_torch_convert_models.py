@@ -172,7 +172,7 @@ def test_a_language_model_generates_compiles_and_is_saved(tmp_path):
     model = copy.deepcopy(plain)
     report = et.convert(model)
     assert "model.layers.*.input_layernorm (2)" in repr(report)
-    assert type(model.model.norm).__name__ == "EvenormLlamaRMSNorm"
+    assert type(model.model.norm).__name__ == "LlamaRMSNorm"
     given = tokens()
     generated = [m.generate(**given, max_new_tokens=4, do_sample=False, pad_token_id=0) for m in (model, plain)]
     assert torch.equal(*generated)

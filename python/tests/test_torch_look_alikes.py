@@ -1,6 +1,7 @@
 """evenorm.torch.convert on norms that are not torch.nn's: replaced if they compute a norm, otherwise left."""
 
 import copy
+import inspect
 import pathlib
 import subprocess
 import sys
@@ -42,7 +43,11 @@ def test_norms_under_other_names_are_swapped(name):
     tensors = [id(t) for t in (*module.parameters(), *module.buffers())]
     report = et.convert(module)
     assert [one.new for one in report.replaced] == [f"evenorm.torch.{formula}"], report
-    assert isinstance(module, cls) and type(module).__name__ == f"Evenorm{cls.__name__}"
+    assert isinstance(module, cls) and type(module) is not cls and "evenorm=True" in repr(module)
+    for known_by in ("__name__", "__qualname__", "__module__", "__doc__"):
+        assert getattr(type(module), known_by) == getattr(cls, known_by)
+    if not issubclass(cls, torch.nn.LayerNorm):  # whose subclasses reach evenorm's forward by super()
+        assert inspect.getsource(type(module).forward) == inspect.getsource(cls.forward)
     assert [id(t) for t in (*module.parameters(), *module.buffers())] == tensors
     assert all(torch.equal(module.state_dict()[key], value) for key, value in before.items())
     x = torch.randn(7, 3, *((4, 6) if name == "two axes" else (C,)))

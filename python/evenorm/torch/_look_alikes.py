@@ -262,16 +262,23 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
             return (function, arguments, *rest)
         return (restore, (cls, recipe), *rest)
 
+    def extra_repr(self: nn.Module) -> str:
+        return ", ".join(filter(None, (cls.extra_repr(self), "evenorm=True")))
+
+    # Quantisers and other tools know a norm by the name of its class, so the class keeps it.
     body: dict[str, Any] = {
         "__reduce_ex__": reduce,
         "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "extra_repr": extra_repr,
         "_is_quantizable": True,  # static quantization knows the operations of cls's forward
         "evenorm_recipe": recipe,
     }
     base = next((base for base in OWN if issubclass(cls, base)), None)
     if base is not None and _reaches(cls, base):
-        return type(f"Evenorm{cls.__name__}", (cls, OWN[base]), body)
-    return type(f"Evenorm{cls.__name__}", (cls, Module), {"forward": forward, **body})
+        return type(cls.__name__, (cls, OWN[base]), body)
+    return type(cls.__name__, (cls, Module), {"forward": forward, **body})
 
 
 def _reaches(cls: type[nn.Module], base: type[nn.Module]) -> bool:

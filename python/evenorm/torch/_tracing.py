@@ -73,6 +73,6 @@ class Module(torch.nn.Module):
         """torch.jit.script calls this first. Otherwise it would fail on types that TorchScript does not know, with an
         unclear message."""
         raise TypeError(
-            f"torch.jit.script cannot compile evenorm's modules ({type(self).__name__.removeprefix('Evenorm')}): use "
+            f"torch.jit.script cannot compile evenorm's modules ({type(self).__name__}): use "
             "torch.compile, torch.export or torch.jit.trace, or call evenorm.torch.revert(model) before"
         )
