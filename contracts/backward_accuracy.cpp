@@ -25,8 +25,7 @@ double worse(double a, double b) { return a >= b || a != a ? a : b; }
 // 1, an error of the mean in units of the standard deviation, or in RMS norm what a scaled row may lose of small x.
 std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, std::span<const Real> xhat,
                              const reference::Moments& m, Real rstd) {
-  Real largest_x = 0;
-  for (const Real v : x) largest_x = std::max(largest_x, magnitude(v));
+  const Real largest_x = magnitude(std::ranges::max(x, {}, magnitude));
   const bool has_mean = op.kind == Kind::layer && m.var != 0, is_f64 = op.arithmetic() == DType::f64;
   const Real of_mean = !has_mean ? 0 : is_f64 ? 1 : 2 * unit_roundoff(DType::f32) * largest_x * rstd;
   const Real of_scaling = is_f64 && op.kind == Kind::rms ? Real{0x1p-1000} * largest_x * rstd : 0;
@@ -37,11 +36,10 @@ std::vector<Real> xhat_terms(const Operation& op, std::span<const Real> x, std::
 }
 
 // The power of two by which f64 arithmetic scales a row's x: 1 unless rstd is out of range, and not by eps alone.
-Real scale_of(std::span<const Real> x, Real rstd, double eps) {
+Real scale_of(std::span<const Real> x, Real var, Real rstd, double eps) {
   constexpr internal::RstdRange kRange = internal::kRstdRange<double>;
-  Real largest = 0;
-  for (const Real v : x) largest = std::max(largest, magnitude(v));
-  if (largest == 0 || (rstd >= Real{kRange.least} && rstd <= Real{kRange.most})) return 1;
+  const Real largest = magnitude(std::ranges::max(x, {}, magnitude));
+  if (var == 0 || (rstd >= Real{kRange.least} && rstd <= Real{kRange.most})) return 1;
   const int exponent = std::max(std::ilogb(static_cast<double>(largest)), -1022);
   if (std::ldexp(eps, -2 * exponent) > internal::kLargestScaledEps) return 1;
   return Real{std::ldexp(1.0, -exponent)};
@@ -64,12 +62,12 @@ MeanMagnitudes mean_magnitudes(Kind kind, const std::vector<Real>& g, const std:
 
 // Whether the sums and products of a row may leave the range of f64 on the way. rstd: of the row as scaled.
 bool may_overflow(const std::vector<Real>& g, const MeanMagnitudes& means, Real rstd, Real cols) {
-  Real largest = 0;
-  for (const Real v : g) largest = std::max(largest, magnitude(v));
-  const Real most = std::max(
-      {largest, means.g * cols, means.gh * rstd * rstd, means.g * rstd, rstd == 0 ? 0 : means.gh * cols / rstd});
-  return most > Real{0x1p1020};
+  return std::max({magnitude(std::ranges::max(g, {}, magnitude)), means.g * cols, means.gh * rstd * rstd,
+                   means.g * rstd, rstd == 0 ? 0 : means.gh * cols / rstd}) > Real{0x1p1020};
 }
+
+// Whether a result of these terms, which is off by at most `error` of them, may be past f64's range.
+bool may_leave_range(Real terms, double error) { return terms * (1 + Real{error}) > Real{largest_finite(DType::f64)}; }
 
 }  // namespace
 
@@ -128,16 +126,19 @@ void ExpectedGradients::add_row(std::span<const Real> x, std::span<const Real> d
   const MeanMagnitudes means = mean_magnitudes(op_.kind, g, h);
   const auto growth = static_cast<Real>(growth_by_mean(op_, m));
   const bool is_f64 = op_.arithmetic() == DType::f64;
-  const Real scale = is_f64 ? scale_of(x, rstd, op_.eps) : 1, scaled_rstd = rstd / scale;
+  const Real scale = is_f64 ? scale_of(x, m.var, rstd, op_.eps) : 1, scaled_rstd = rstd / scale;
   const bool overflows = is_f64 && may_overflow(g, means, scaled_rstd, static_cast<Real>(op_.cols));
   const bool no_gradient = rstd == 0 || (op_.kind == Kind::layer && op_.cols == 1);
+  const double error = gradient_limits(op_).dx * unit_roundoff(op_.arithmetic());
   for (std::size_t i = 0; i < op_.cols; ++i) {
     const Real of_dy = magnitude(dy[i]);
     const Real terms = growth * rstd * (magnitude(g[i]) + means.g + h[i] * means.gh);
     const Real of_k2 = is_f64 && rstd != 0 ? h[i] / scaled_rstd * scale : 0;  // c2 rstd^2 may be subnormal
     const Real quanta = 2 + (1 + rstd) * rstd * (1 + h[i] + means.gh) + of_k2;
     dx_.exact.push_back(to_pair(dx[i]));
-    dx_.terms.push_back(overflows ? kInfinity : no_gradient ? 0 : static_cast<long double>(terms));
+    // The dx of the scaled row may leave the range where dx does not.
+    const bool leaves = overflows || (!no_gradient && may_leave_range(terms / scale, error));
+    dx_.terms.push_back(leaves ? kInfinity : no_gradient ? 0 : static_cast<long double>(terms));
     dx_.quanta.push_back(no_gradient ? 0 : static_cast<double>(quanta));
     dgamma_.terms[i] += static_cast<long double>(growth * of_dy * h[i]);
     dgamma_.quanta[i] += static_cast<double>(1 + of_dy * (scale != 1 ? std::max(Real{1}, scaled_rstd) : Real{1}));
@@ -151,8 +152,7 @@ double ExpectedGradients::error_of(const Array& values, const Bounded& expected,
   double worst = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     // Within the bound of a result near the end of f64's range, some numbers are past it.
-    const long double reach = expected.terms[i] * (1 + static_cast<long double>(limit * u));
-    const long double terms = reach > largest_finite(DType::f64) ? kInfinity : expected.terms[i];
+    const long double terms = may_leave_range(expected.terms[i], limit * u) ? kInfinity : expected.terms[i];
     const ResultBound bound{op_.arithmetic(), values.dtype(), terms, expected.quanta[i]};
     worst = worse(worst, error_in_u(bits_at(values, i), expected.exact[i], bound));
   }

@@ -6,6 +6,7 @@
 
 #include "contracts/harness.hpp"
 #include "fuzz/views.hpp"
+#include "plan/spec.hpp"
 #include "problem/validate.hpp"
 
 namespace evenorm::fuzz {
@@ -69,23 +70,31 @@ Description choose_description(Choices& choices) {
   return d;
 }
 
-// A parameter's elements for one row after the other.
-Array elements_by_row(const View& parameter, const Description& d, const std::vector<std::size_t>& order,
-                      const Memory& before) {
-  if (!parameter.present) return {};
-  if (!is_broadcast(parameter, d.x.shape, d.axes)) {
-    Array rows(parameter.dtype, std::size_t{0});
-    const Array row = parameter.array(before);
-    for (std::size_t i = 0; i < order.size(); i += row.size()) rows.append(row);
-    return rows;
+// x's shape. If columns form runs, which fix the order of sums, it is 1 along the axes of a run: the innermost
+// normalised axes along which no parameter varies.
+Shape shape_of_runs(const Description& d) {
+  Shape shape = d.x.shape;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    const auto is_i = [&](std::int64_t axis) { return (axis - static_cast<std::int64_t>(i)) % std::ssize(shape) == 0; };
+    const auto one = [&](auto* p) { return !p->present || (p->shape.size() == shape.size() && p->shape[i] == 1); };
+    if (shape[i] == 1 || std::ranges::none_of(d.axes.numbers(), is_i)) continue;
+    if (!std::ranges::all_of(Views{&d.weight, &d.bias}, one)) break;
+    shape[i] = 1;
   }
+  const std::size_t cols = d.axes.cols(d.x.shape), runs = d.axes.cols(shape);
+  return runs != 1 && cols / runs >= internal::kLeastRun ? shape : d.x.shape;
+}
+
+// A parameter's elements for the runs of one row after the other, or of one row if all rows have the same.
+Array elements_by_row(const View& parameter, const Description& d, const Shape& runs, const Memory& before) {
+  if (!is_broadcast(parameter, d.x.shape, d.axes)) return parameter.array(before);
   View expanded = parameter;
-  expanded.shape = d.x.shape;
+  expanded.shape = runs;
   expanded.strides = parameter.actual_strides();
-  for (std::size_t i = 0; i < d.x.shape.size(); ++i) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
     if (parameter.shape[i] == 1) expanded.strides[i] = 0;
   }
-  return contracts::permuted(expanded.array(before), order, false);
+  return contracts::permuted(expanded.array(before), contracts::places_of_rows(runs, d.axes.numbers()), false);
 }
 
 // The memory as it should be after the call, computed from separate rows.
@@ -96,11 +105,17 @@ Memory expected_memory(const Description& d, const Memory& before) {
   const contracts::Operation op{d.kind,        d.x.dtype,       d.y.dtype, d.weight.type(),
                                 d.bias.type(), d.zero_centered, d.eps,     d.axes.cols(d.x.shape)};
   const Array x = contracts::permuted(d.x.array(before), order, false);
-  const Array weight = elements_by_row(d.weight, d, order, before), bias = elements_by_row(d.bias, d, order, before);
+  const Shape shape = shape_of_runs(d);
+  const Array weight = elements_by_row(d.weight, d, shape, before), bias = elements_by_row(d.bias, d, shape, before);
+  const std::size_t runs = d.axes.cols(shape), run = op.cols / runs;
+  const Shape of_row{1, static_cast<std::int64_t>(runs), static_cast<std::int64_t>(run)};
   contracts::Outcome all;
   for (std::size_t first = 0; first < order.size(); first += op.cols) {
-    const auto row = [&](const Array& values) { return values.empty() ? values : values.part(first, op.cols); };
-    all.append(run_operation(contracts::through_run(), op, {.x = row(x), .weight = row(weight), .bias = row(bias)}));
+    const auto row = [&](const Array& a) { return a.size() <= runs ? a : a.part(first / run, runs); };
+    const contracts::Inputs in{.x = x.part(first, op.cols), .weight = row(weight), .bias = row(bias)};
+    const contracts::Call call(op, in, {}, of_row, {-2, -1}, {1, of_row[1], 1});
+    call.run(contracts::through_run());
+    all.append(call.outcome());
   }
   d.y.put(contracts::permuted(all.y, order, true), after);
   if (d.mean.present) d.mean.put(Array(d.mean.dtype, all.mean), after);

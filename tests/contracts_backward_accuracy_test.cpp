@@ -165,6 +165,18 @@ TEST(Contract_GradientMeasure, ForgivesOnlyWhatTheBoundTakesOutOfRange) {
   const double limit = gradient_limits(same_type(Kind::rms, DType::f64, 2)).dgamma;
   EXPECT_GT(dgamma_error(largest * (1 - 0x1p-44), nan), limit);
   EXPECT_GT(dgamma_error(largest / 2, largest), limit);
+  // x = 2^1023 is scaled to 1, and rstd to 32. So dx of dy = 2^1019 is past the range before it is scaled back to 2.
+  const auto dx_error = [](Kind kind, double other_x, double dy, std::vector<double> dx) {
+    std::vector<double> x{0x1p1023}, dys{0, dy, dy / 2};
+    x.resize(1024, other_x), dys.resize(1024), dx.resize(1024);
+    Operation op = same_type(kind, DType::f64, 1024, false);
+    op.eps = 1e-300;
+    return ExpectedGradients(op, {DType::f64, x}, {DType::f64, dys}, {}).errors_of({DType::f64, dx}, {}, {}).dx;
+  };
+  EXPECT_EQ(dx_error(Kind::rms, 0, 0x1p1019, {0, HUGE_VAL, 1}), 0);
+  EXPECT_GT(dx_error(Kind::rms, 0, 0x1p1019, {0, HUGE_VAL, 1.01}), 1e9);
+  EXPECT_GT(dx_error(Kind::rms, 0, 0x1p1018, {0, HUGE_VAL, 0.5}), 1e9);
+  EXPECT_GT(dx_error(Kind::layer, 0x1p1023, 0x1p500, {0, HUGE_VAL}), 1e9);  // constant rows are not scaled
 }
 
 // f32's quanta, not those of what x - mean multiplies: k2 is subnormal here, dx is not.
