@@ -292,6 +292,7 @@ TEST(Backward_PlainForm, NamesTheWrongArgument) {
   EXPECT_EQ(error_with(x, dx, 8, {.dbias = dweight}), "dbias has shape (5), but normalized_shape is (8)");
   EXPECT_EQ(error_with(x, dx, 8, {.mean = statistics, .rstd = statistics}),
             "mean has shape (4), but x has rows of shape (3)");
+  EXPECT_EQ(error_with(x, dx, 8, {.dsum = shorter}), "dsum has 16 elements, but x has 24");
   EXPECT_EQ(error_with(x, x, 8), "no error");  // dx overlaps both dy and x exactly
   layer_norm_backward<float>({}, {}, {}, 8);   // no rows
   const double one = 1;
@@ -308,6 +309,7 @@ TEST(Backward_PlainForm, HasTheResultsOfRun) {
         return std::span(plain.at(place), static_cast<std::size_t>(size));
       };
       const std::vector<double> mean = {15, 14}, rstd = {0.125, 0.25};
+      const Shape shape{2, 3, 8};
       call.backward.kind = kind;
       call.backward.eps = 64;
       call.backward.zero_centered = call.backward.accumulate = true;
@@ -321,6 +323,10 @@ TEST(Backward_PlainForm, HasTheResultsOfRun) {
                                      .accumulate = true};
       if (kind == Kind::layer && given) options.mean = mean;
       if (given) options.rstd = rstd;
+      if (given) {
+        options.dsum = view(Call::kDy, 48);
+        call.backward.dsum = {call.at(Call::kDy), DType::f32, shape, {}};
+      }
       EXPECT_TRUE(passes(call));
       const auto plain_form = kind == Kind::layer ? layer_norm_backward<float> : rms_norm_backward<float>;
       plain_form(view(Call::kDy, 48), view(Call::kX, 48), view(Call::kDx, 48), 24, options);

@@ -11,6 +11,10 @@
 // docs/numerics.md states the guarantees of accuracy and of reproducible bits.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "evenorm.hpp needs C++20: compile with -std=c++20"
+#endif
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -379,6 +383,7 @@ struct GradientOptions {
   std::span<const double> mean{};  // mean and rstd: each empty, or as the forward pass wrote it
   std::span<const double> rstd{};
   const Executor* executor = nullptr;
+  std::span<const T> dsum{};  // empty, or a further gradient of x's size, which is added to dx: see Backward
 };
 
 namespace detail {
@@ -398,7 +403,8 @@ Backward backward_of(Kind kind, std::span<const T> dy, std::span<const T> x, std
           .dbias = rows.vector(options.dbias),
           .eps = options.eps,
           .zero_centered = options.zero_centered,
-          .accumulate = options.accumulate};
+          .accumulate = options.accumulate,
+          .dsum = options.dsum.empty() ? ConstTensor{} : rows.matrix("dsum", options.dsum)};
 }
 template <class T>
 void run_gradients(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
