@@ -4,6 +4,7 @@ A node that computes a norm is known by its operator. Other norms are chains of 
 one, and _trial.py decides.
 """
 
+import filecmp
 import shutil
 from dataclasses import dataclass
 from os import PathLike
@@ -24,7 +25,8 @@ from ._operators import Match, match
 from ._pieces import Order, is_root, pieces
 from ._trial import Norm, settle, types_differ
 
-OLDEST_OPSET, FUNCTIONS_IR = 7, 8  # the first with broadcasting; the first IR version with functions in files
+OLDEST_OPSET = 7  # the first with broadcasting
+OVERRIDABLE_IR, FUNCTIONS_IR = 4, 8  # IR versions from which initializers may be inputs, and files have functions
 
 
 class Replaced(NamedTuple):
@@ -59,13 +61,22 @@ class Conversion:
         return "\n".join(lines)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a file. Copies its external data if the file is in another folder."""
-        target = Path(path)
-        for name in sorted(_external(self.model)):
-            copy = target.parent / name
-            if self.folder is not None and copy.resolve() != (self.folder / name).resolve():
+        """Write the model to a file. Copies its external data if the file is in another folder.
+
+        Raises:
+            ValueError: the external data is outside the model's folder.
+            FileExistsError: the other folder has a file of that name with other data.
+        """
+        target, folder = Path(path), self.folder
+        for name in sorted(_external(self.model)) if folder is not None else ():
+            data, copy = folder / name, target.parent / name
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise ValueError(f"the model's external data {name} is not in its folder")
+            if copy.exists() and not (copy.samefile(data) or filecmp.cmp(copy, data, shallow=False)):
+                raise FileExistsError(f"{copy} has other data")
+            if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self.folder / name, copy)
+                shutil.copyfile(data, copy)
         onnx.save(self.model, target)
 
 
@@ -86,7 +97,7 @@ def convert(model: str | PathLike[str] | bytes | onnx.ModelProto) -> Conversion:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the model is no ONNX model, or older than opset 7.
+        ValueError: the model is no ONNX model, older than opset 7, or has sparse initializers or training information.
 
     Example:
         >>> import evenorm.onnx
@@ -111,10 +122,12 @@ def load(model: Any) -> tuple[onnx.ModelProto, Path | None]:
     elif isinstance(model, bytes):
         proto = _parsed(model, "model")
     elif isinstance(model, str | PathLike):
-        folder = Path(model).parent
+        folder = Path(model).absolute().parent
         proto = _parsed(Path(model).read_bytes(), str(model))
     else:
         raise TypeError(f"model is a {type(model).__name__}, but must be a path, bytes or an onnx.ModelProto")
+    if proto.graph.sparse_initializer or proto.training_info:
+        raise ValueError("the model has sparse initializers or training information, which would be lost")
     return proto, folder
 
 
@@ -156,12 +169,20 @@ class _Body:
 
 class Editor:
     def __init__(self, model: ir.Model, types: Types) -> None:
+        model.graph.sort()
+        ir.passes.common.RemoveUnusedNodesPass()(model)
         self.model, self.types, self.order = model, types, Order(model.graph)
-        self.opset = model.graph.opset_imports.get("", 0)
-        if self.opset < OLDEST_OPSET:
+        imports = model.graph.opset_imports
+        self.opset = imports.get("", imports.get("ai.onnx", 0))
+        if 0 < self.opset < OLDEST_OPSET:
             raise ValueError(f"the model has opset {self.opset}, but {OLDEST_OPSET} is the oldest that is supported")
+        for value in model.graph.inputs if (model.ir_version or 0) >= OVERRIDABLE_IR else ():
+            value.meta["input"] = True
         self.replaced, self.left = list[Replaced](), list[Left]()
         self.made: dict[str, _Body] = {}
+        for node in model.graph.all_nodes():  # of an earlier conversion
+            if node.domain == DOMAIN:
+                self._count(node)
 
     def run(self) -> None:
         for node in list(self.model.graph.all_nodes()):
@@ -170,6 +191,9 @@ class Editor:
                 found = self._replace(found, old) or found
             if isinstance(found, str):
                 self.left.append(Left(node.outputs[0].name or "", old, found))
+        for body in self.model.functions.values():
+            if body.domain != DOMAIN and any(match(node, self.types, self.opset) or is_root(node) for node in body):
+                self.left.append(Left(body.name, "local function", "inline it with onnx.inliner to convert its norms"))
         if not self.replaced:
             return
         self.model.graph.sort()
@@ -177,7 +201,9 @@ class Editor:
         self.model.ir_version = max(self.model.ir_version, FUNCTIONS_IR)
         self.model.graph.opset_imports[DOMAIN] = 1
         for name, one in self.made.items():
-            body = ir.serde.deserialize_function(function(name, self.opset, one.types, one.eps, one.outputs))
+            body = ir.serde.deserialize_function(
+                function(name, self.opset, one.types, one.eps, one.outputs, self.types.only_float32)
+            )
             self.model.functions[body.identifier()] = body
 
     def find(self, node: ir.Node) -> tuple[Match | str | None, str]:
@@ -197,6 +223,8 @@ class Editor:
                 continue
             norm = settle(piece, self.types, self.opset)
             if isinstance(norm, Norm):
+                norm = types_differ(self.types, piece.x, piece.y, norm.weight, norm.bias) or norm
+            if isinstance(norm, Norm):
                 kind = "Layer" if norm.kind == "layer" else "RMS"
                 attributes = {"axes": list(norm.axes), "epsilon": norm.eps}
                 return Match(piece.nodes, kind, attributes, piece.x, piece.y, norm.weight, norm.bias), old
@@ -206,6 +234,9 @@ class Editor:
     def _replace(self, found: Match, old: str) -> str | None:
         """Puts the operator in the place of a match, or returns why not."""
         x, y = found.x, found.y
+        source = found.nodes[0].inputs[0] if len(found.nodes) == 1 else x
+        if not self.types.dtype(source) and found.weight is not None:
+            self.types.assume(source, self.types.dtype(found.weight))
         if reason := types_differ(self.types, x, y, found.weight, found.bias):
             return reason
         self.take_in_sum(found)
@@ -214,13 +245,16 @@ class Editor:
         types = made.types | {self.types.dtype(one) for one in (x, found.weight) if one is not None}
         if TensorProto.DOUBLE in types and len(types) > 1:
             return f"the file has {name} in float64 and other types"
+        if TensorProto.DOUBLE in types and (found.mean or found.rstd):
+            return "its mean or rstd is used, which is float32"
+        if found.kind == "Group" and self.opset < 12:
+            return f"a group norm needs opset 12, but the model has {self.opset}"
         if types - {TensorProto.FLOAT, TensorProto.DOUBLE} and not can_cast(self.opset):
             return f"types other than float32 and float64 need opset 15, but the model has {self.opset}"
         if self.opset < 12 and made.eps != found.attributes["epsilon"]:
             return f"the model has opset {self.opset}, before 12, with which all norms need one epsilon"
         self._fill(found)
-        outputs = self._put(found, name)
-        self.made[name] = _Body(made.eps, types, max(made.outputs, outputs))
+        self._count(self._put(found, name))
         attributes = ", ".join(
             f"{key}={value:.7g}" if key == "epsilon" else f"{key}={value}" for key, value in found.attributes.items()
         )
@@ -253,7 +287,7 @@ class Editor:
 
     def _fill(self, found: Match) -> None:
         """Adds a weight of ones and a bias of zeros if they are absent, so that one body serves all nodes."""
-        dtype, axes = self.types.dtype(found.x), found.attributes.get("axes", [])
+        dtype, axes = self.types.dtype(found.weight or found.bias or found.x), found.attributes.get("axes", [])
         sizes = (self.types.shape(found.x) or [])[-len(axes) or None :]
         whole = (
             len(sizes) == len(axes) and axes == list(range(-len(axes), 0)) and all(type(one) is int for one in sizes)
@@ -263,8 +297,15 @@ class Editor:
                 array = np.full(sizes if whole else [1], value, ir.DataType(dtype).numpy())
                 setattr(found, name, found.constant(array, dtype))
 
-    def _put(self, found: Match, name: str) -> int:
-        """Puts the operator into the graph, and returns its number of outputs."""
+    def _count(self, node: ir.Node) -> None:
+        """Makes the operator's body one that serves the node, too."""
+        made = self.made.setdefault(node.op_type, _Body(node.attributes["epsilon"].as_float(), set()))
+        made.types |= {
+            self.types.dtype(one) for one in (node.inputs[0], node.inputs[1 + node.op_type.startswith("Add")]) if one
+        }
+        made.outputs = max(made.outputs, *(i + 1 for i, one in enumerate(node.outputs) if one.name))
+
+    def _put(self, found: Match, name: str) -> ir.Node:
         residual = [] if found.residual is None else [found.residual]
         inputs = [found.x, *residual, found.weight, *([] if found.kind == "RMS" else [found.bias])]
         old = [found.y, *([found.sum] if residual else []), *([] if found.kind == "RMS" else [found.mean]), found.rstd]
@@ -290,4 +331,4 @@ class Editor:
         for one in reversed(found.nodes):
             if not any(value.uses() or value.is_graph_output() for value in one.outputs):
                 one.graph.remove(one, safe=True)
-        return len(old)
+        return node

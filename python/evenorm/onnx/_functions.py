@@ -22,8 +22,7 @@ GROUPS = """groups = Constant <value_int: int = @num_groups> ()
   rows = Reshape ({x}, sizes)"""
 CENTRED = """{mean} = ReduceMean {of_rows}
   centred = Sub ({rows}, {mean})"""
-NORMALISED = """two = Constant <value = {type} {{2.0}}> ()
-  square = Pow ({centred}, two)
+NORMALISED = """{squared}
   var = ReduceMean {of_square}
   sum_eps = Add (var, eps)
   {std} = Sqrt (sum_eps)
@@ -40,7 +39,13 @@ def can_cast(opset: int) -> bool:
     return opset >= 15
 
 
-def function(name: str, opset: int, types: set[int], eps: float, outputs: int) -> onnx.FunctionProto:
+# ONNX Runtime fuses norms with a Pow. In files with other types, this fails or drops epsilon.
+FUSED = """two = Constant <value = float {{2.0}}> ()
+  square = Pow ({0}, two)"""
+UNFUSED = "square = Mul ({0}, {0})"
+
+
+def function(name: str, opset: int, types: set[int], eps: float, outputs: int, fused: bool) -> onnx.FunctionProto:
     """The body of the operator `name` for a model of this opset.
 
     types has the types of X and Weight of the nodes with this operator: only float64, or others. Before opset 12, a
@@ -74,7 +79,7 @@ def function(name: str, opset: int, types: set[int], eps: float, outputs: int) -
     lines += [] if rms else [CENTRED.format(mean=mean, rows=rows, of_rows=reduced.format(rows))]
     lines += [
         NORMALISED.format(
-            type="double" if wide == TensorProto.DOUBLE else "float",
+            squared=(FUSED if fused else UNFUSED).format(rows if rms else "centred"),
             centred=rows if rms else "centred",
             of_square=reduced.format("square"),
             xhat="by_group" if grouped else "xhat",

@@ -15,10 +15,28 @@ class Types:
     """Types and shapes of the values of a model, as far as ONNX infers them without running it."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        inferred = onnx.shape_inference.infer_shapes(proto).graph
-        self.infos = {
-            one.name: one.type.tensor_type for one in (*inferred.value_info, *inferred.input, *inferred.output)
-        }
+        self.infos: dict[str, onnx.TypeProto.Tensor] = {}
+        try:
+            self._read(onnx.shape_inference.infer_shapes(proto).graph)
+        except Exception as error:  # of protobuf, for more than 2 GB
+            raise ValueError(
+                f"ONNX cannot infer the shapes of the model ({error}). Give the path of a large one"
+            ) from None
+
+    def _read(self, graph: onnx.GraphProto) -> None:
+        infos = (*graph.value_info, *graph.input, *graph.output)
+        self.infos.update({one.name: one.type.tensor_type for one in infos})
+        for attribute in (one for node in graph.node for one in node.attribute):
+            for inner in (attribute.g, *attribute.graphs):
+                self._read(inner)
+
+    @property
+    def only_float32(self) -> bool:
+        others = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
+        return not any(one.elem_type in others for one in self.infos.values())
+
+    def assume(self, value: ir.Value, dtype: int) -> None:
+        self.infos.setdefault(value.name, onnx.TypeProto.Tensor()).elem_type = dtype
 
     def dtype(self, value: ir.Value) -> int:
         """An element type of ONNX; 0 if it is not known."""
@@ -45,12 +63,23 @@ class Types:
 
 
 def is_constant(value: ir.Value) -> bool:
-    return ir.convenience.get_const_tensor(value) is not None
+    """Whether the value is the same in all runs. An initializer that is an input, too, may not be."""
+    source = origin(value)
+    return ir.convenience.get_const_tensor(source) is not None and "input" not in source.meta
+
+
+def origin(value: ir.Value) -> ir.Value:
+    """What Cast and Identity nodes read before the value."""
+    while (
+        (node := value.producer()) is not None and node.op_type in {"Cast", "Identity"} and node.inputs[0] is not None
+    ):
+        value = node.inputs[0]
+    return value
 
 
 def constant(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
     """The value of a scalar constant, or of one of a few integers."""
-    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    tensor = None if value is None or not is_constant(value) else ir.convenience.get_const_tensor(origin(value))
     if tensor is None or (tensor.size != 1 and (tensor.dtype not in INTEGERS or tensor.size > MOST_INTEGERS)):
         return None
     return tensor.numpy()

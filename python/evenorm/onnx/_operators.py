@@ -122,7 +122,7 @@ def _instance(node: ir.Node, types: Types, opset: int) -> Match | str:
 def _without_parameters(node: ir.Node, types: Types, opset: int) -> Match | str:
     """MeanVarianceNormalization. It adds 1e-9 to the standard deviation, and has no eps."""
     axes = list(_get(node, "axes", (0, 2, 3)))
-    return Match((node,), "Layer", {"axes": axes, "epsilon": 0.0}, node.inputs[0], node.outputs[0], None, None)
+    return Match((node,), "Layer", {"axes": axes, "epsilon": 1e-18}, node.inputs[0], node.outputs[0], None, None)
 
 
 def _channels_last(node: ir.Node, types: Types, opset: int) -> Match | str:

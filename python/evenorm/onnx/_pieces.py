@@ -79,6 +79,16 @@ class Piece:
         return False
 
     @property
+    def clamps(self) -> bool:
+        """Whether a bound other than 0 is inside, which a trial may not reach."""
+        for node in self.nodes:
+            if node.op_type in {"Max", "Clip"}:
+                bounds = [self.fixed.get(value) for value in node.inputs if value in self.inputs]
+                if node.attributes or len(node.inputs) > 2 or any(one is None or one.any() for one in bounds):
+                    return True
+        return False
+
+    @property
     def used_elsewhere(self) -> ir.Value | None:
         """A value inside that something outside reads."""
         for node in self.nodes:
@@ -104,7 +114,7 @@ def pieces(root: ir.Node, order: Order) -> list[Piece]:
         for y in _results(root):
             nodes = _between(x, y, order)
             piece = Piece(x, y, nodes)
-            is_whole = root in nodes and len(nodes) <= MOST_NODES and not piece.reshapes_rows
+            is_whole = root in nodes and len(nodes) <= MOST_NODES and not piece.reshapes_rows and not piece.clamps
             if is_whole and any(node.op_type in REDUCTIONS for node in nodes):
                 found.append(piece)
     return sorted(found, key=lambda piece: -len(piece.nodes))

@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
 # Constants such as 1/n and eps are rounded to the model's type. n - 1 in place of n differs by more up to 500,000 columns.
 TOLERANCE = 1e-6
+MOST_COLS = 2**16  # that are tried
 RANKS = (3, 2, 4)  # tried if the number of x's axes is not known
 FEW_ROWS, FEW_COLS = (2, 3), (6, 11)  # sizes of axes that are tried if the model allows any
 
@@ -42,6 +43,8 @@ def settle(piece: Piece, types: Types, opset: int) -> Norm | str:
             return "its mean and variance have other axes, or axes that the model computes"
         if len(piece.parameters) > 2:
             return "it has more inputs than a weight and a bias"
+        if any(_is_larger(types.shape(one), known, axes) for one in piece.parameters):
+            return "its weight or bias may be larger than x"
         fits = [rank for rank in RANKS if -rank <= min(axes) and max(axes) < rank]
         ranks = fits if known is None else [len(known)]
         shapes = [shape for rank in ranks for shape in _shapes(piece, types, axes, rank)]
@@ -54,6 +57,16 @@ def settle(piece: Piece, types: Types, opset: int) -> Norm | str:
         return f"it differs by {least:.2g} from the nearest norm"
     except Exception as error:  # the piece may not accept what is tried
         return f"it raised {type(error).__name__} when tried: {error}"[:200]
+
+
+def _is_larger(shape: Any, x: Any, axes: tuple[int, ...]) -> bool:
+    """Whether a parameter broadcasts x on an axis, as far as sizes are known. ONNX calls unknown ones unk__1 and so on."""
+    for axis, size in enumerate(reversed(shape or []), 1):
+        known = x[-axis] if x is not None and axis <= len(x) else None
+        both_unknown = all(one is None or str(one).startswith("unk__") for one in (size, known))
+        if not (size in (1, known) or both_unknown or (-axis in axes and type(known) is not int)):
+            return True
+    return False
 
 
 def types_differ(types: Types, x: ir.Value, y: ir.Value, *parameters: ir.Value | None) -> str | None:
@@ -100,7 +113,7 @@ def _shapes(piece: Piece, types: Types, axes: tuple[int, ...], rank: int) -> Ite
             if isinstance(size, int) and size > 1:
                 needed[-axis] = size
     scalars = [float(value.flat[0]) for value in piece.fixed.values() if value.size == 1]
-    counts = [round(one if one > 1 else 1 / one) for one in scalars if one > 2 or 0 < one < 0.4]
+    counts = [round(one if one > 1 else 1 / one) for one in scalars if 2 < one < MOST_COLS or 1 / MOST_COLS < one < 0.4]
     normalised = {axis % rank for axis in axes}
     for number, cols in enumerate((*counts, *FEW_COLS)):
         shape = []
