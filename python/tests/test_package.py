@@ -51,12 +51,21 @@ def test_without_torch_and_ml_dtypes():
         import sys
         class Absent:
             def find_spec(self, name, path=None, target=None):
-                if name.split(".")[0] in ("torch", "ml_dtypes"):
+                if name.split(".")[0] in ("torch", "ml_dtypes", "onnx"):
                     raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         sys.meta_path.insert(0, Absent())
         import evenorm, numpy as np
         y = evenorm.layer_norm(np.float32([[1, 3]]), 2, eps=0)
         assert y.tolist() == [[-1, 1]] and "torch" not in sys.modules
+        import evenorm.onnx
+        assert evenorm.onnx.library().endswith("onnxruntime.so")
+        for name, text in ("torch", "pip install 'torch>=2.10'"), ("onnx.convert", "pip install onnx onnx-ir"):
+            try:
+                exec(f"import evenorm.{name}" if name == "torch" else f"evenorm.{name}")
+            except ImportError as error:
+                assert text in str(error), error
+            else:
+                raise AssertionError(name)
     """)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from . import convert, inspect
-from ._convert import load
+from ._convert import convert, load
+from ._inspect import inspect
 
 EXAMPLES = """examples:
   python -m evenorm.onnx convert model.onnx -o converted.onnx

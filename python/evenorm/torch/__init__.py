@@ -5,6 +5,11 @@ norm = evenorm.torch.LayerNorm(768)          # instead of torch.nn.LayerNorm(768
 evenorm.torch.convert(model)                 # or: replace every norm of a model; revert(model) undoes it
 """
 
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("evenorm.torch needs PyTorch, which is not installed: pip install 'torch>=2.10'") from error
+
 from evenorm._inspection import Inspection
 
 from . import _exporters as _exporters
