@@ -1,7 +1,24 @@
-"""The tables of the converters' reports."""
+"""What the converters report, and its tables."""
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Replaced(NamedTuple):
+    """A norm that was replaced: its name in the model, what it was, and what it is."""
+
+    name: str
+    old: str
+    new: str
+
+
+class Left(NamedTuple):
+    """What is or looks like a norm and was not replaced: its name in the model, what it is, and the reason."""
+
+    name: str
+    old: str
+    reason: str
 
 
 def table(heading: str, entries: list[tuple[str, str]]) -> list[str]:

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +17,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common
 from onnx import TensorProto
 
-from evenorm._tables import table
+from evenorm._tables import Left, Replaced, table
 
 from ._functions import DOMAIN, can_cast, function
 from ._graph import Types, is_constant
@@ -27,22 +27,6 @@ from ._trial import Norm, settle, types_differ
 
 OLDEST_OPSET = 7  # the first with broadcasting
 OVERRIDABLE_IR, FUNCTIONS_IR = 4, 8  # IR versions from which initializers may be inputs, and files have functions
-
-
-class Replaced(NamedTuple):
-    """A norm that was replaced: the name of its y, what it was, and what it is."""
-
-    name: str
-    old: str
-    new: str
-
-
-class Left(NamedTuple):
-    """What is or looks like a norm and was not replaced: the name of its y, what it is, and the reason."""
-
-    name: str
-    old: str
-    reason: str
 
 
 @dataclass(frozen=True, repr=False)

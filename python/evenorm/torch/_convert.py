@@ -8,34 +8,18 @@ torch.nn's own is a norm.
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from evenorm._tables import grouped, table
+from evenorm._tables import Left, Replaced, grouped, table
 
 from . import _look_alikes, _trial
 from ._exporters import OWN, register_counted
 
 EVERY_MODULES = frozenset(vars(nn.Module()))  # the attributes that every module has
-
-
-class Replaced(NamedTuple):
-    """A module that was replaced: its name in the model, its old class, and what it computes."""
-
-    name: str
-    old: str
-    new: str
-
-
-class Left(NamedTuple):
-    """A module that is or looks like a norm and was not replaced: its name, its class, and the reason."""
-
-    name: str
-    old: str
-    reason: str
 
 
 @dataclass(frozen=True, repr=False)
