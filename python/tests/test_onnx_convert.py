@@ -102,6 +102,7 @@ def test_inspects_the_rows_that_norms_have(block, tmp_path):
         (["inspect", "m.onnx", "x=2x5x24"], 0, "random inputs: x"),
         (["inspect", "m.onnx", "x.npy", "--json"], 0, '"random": []'),
         (["inspect", "m.onnx", "z=2x5x24"], 2, "has no input z; its inputs are x"),
+        (["inspect", "m.onnx", "x=2x24"], 2, "Invalid rank for input: x"),
         (["inspect", "m.onnx", "x=two"], 2, "neither a .npy or .npz file nor a shape"),
         (["convert", "x.npy", "-o", "c.onnx"], 2, "x.npy is not an ONNX model"),
         (["convert", "none.onnx", "-o", "c.onnx"], 2, "No such file"),

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 
 from ._convert import convert, load
@@ -43,7 +42,9 @@ def main() -> int:
             return 0
         inputs, random = _inputs(options.model, options.inputs)
         found = inspect(options.model, inputs)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # ONNX Runtime's errors have no common class
+        if not isinstance(error, OSError | ValueError) and not type(error).__module__.startswith("onnxruntime"):
+            raise
         parser.exit(2, f"{parser.prog}: {error}\n")
     note = f"random inputs: {', '.join(random)}" if random else ""
     print(json.dumps({**json.loads(found.json()), "random": random}) if options.json else f"{found}\n{note}".rstrip())
@@ -81,7 +82,7 @@ def _random(generator: np.random.Generator, dtype: int, shape: list[int]) -> Any
     """Normally distributed numbers, integers below 100, or True."""
     if dtype in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
         return generator.standard_normal(shape).astype(helper.tensor_dtype_to_np_dtype(dtype))
-    if dtype == onnx.TensorProto.BOOL:
+    if dtype == TensorProto.BOOL:
         return np.ones(shape, bool)
     return generator.integers(100, size=shape).astype(helper.tensor_dtype_to_np_dtype(dtype))
 
