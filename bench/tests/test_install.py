@@ -38,7 +38,9 @@ def install(tmp_path):
         calls = tmp_path / "calls"
         environment = {**os.environ, "CALLS": str(calls), "VERSIONS": versions}
         environment["PATH"] = f"{tmp_path / 'first'}:{os.environ['PATH']}"
-        done = subprocess.run([tmp_path / "tools" / "python", "zentorch"], env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [tmp_path / "tools" / "python", "zentorch"], env=environment, capture_output=True, text=True
+        )
         return done, calls.read_text()
 
     return install
