@@ -26,6 +26,7 @@ void run_forward_in_pieces(internal::Target target, const Forward& forward, std:
   const internal::Partition whole = internal::partition(p);
   const std::size_t unit = whole.runs() == 1 ? internal::kBlock : whole.run;  // columns
   const std::size_t units = (p.cols + unit - 1) / unit, parts = (units + part - 1) / part;
+  piece = (piece + plan.unit - 1) / plan.unit * plan.unit;  // as threads take rows
   for (std::size_t row = 0; row < p.rows; row += piece) {
     if (units == 1 || piece != 1) {
       internal::run_forward(kernels, p, plan, row, std::min(piece, p.rows - row));
