@@ -1,7 +1,7 @@
 """What the converters report, and its tables."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -19,6 +19,13 @@ class Left(NamedTuple):
     name: str
     old: str
     reason: str
+
+
+def report(function: str, replaced: Sequence[Replaced], left: Sequence[Left]) -> list[str]:
+    """The lines of a conversion."""
+    lines = [f"{function}: {len(replaced)} replaced, {len(left)} left"]
+    lines += table("replaced", [(one.name, f"{one.old} -> {one.new}") for one in replaced])
+    return lines + table("left", [(one.name, f"{one.old}: {one.reason}") for one in left])
 
 
 def table(heading: str, entries: list[tuple[str, str]]) -> list[str]:

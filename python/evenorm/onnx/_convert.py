@@ -6,6 +6,7 @@ one, and _trial.py decides.
 
 import filecmp
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,7 +18,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common
 from onnx import TensorProto
 
-from evenorm._tables import Left, Replaced, table
+from evenorm._tables import Left, Replaced, report
 
 from ._functions import DOMAIN, can_cast, function
 from ._graph import Types, is_constant
@@ -39,10 +40,7 @@ class Conversion:
     folder: Path | None  # of the model's external data
 
     def __repr__(self) -> str:
-        lines = [f"evenorm.onnx.convert: {len(self.replaced)} replaced, {len(self.left)} left"]
-        lines += table("replaced", [(one.name, f"{one.old} -> {one.new}") for one in self.replaced])
-        lines += table("left", [(one.name, f"{one.old}: {one.reason}") for one in self.left])
-        return "\n".join(lines)
+        return "\n".join(report("evenorm.onnx.convert", self.replaced, self.left))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a file. Copies its external data if the file is in another folder.
@@ -88,10 +86,17 @@ def convert(model: str | PathLike[str] | bytes | onnx.ModelProto) -> Conversion:
         >>> conversion = evenorm.onnx.convert("model.onnx")  # doctest: +SKIP
         >>> conversion.save("converted.onnx")  # doctest: +SKIP
     """
-    proto, folder = load(model)
+    return edit(*load(model))
+
+
+Observer = Callable[[Match, str], None]
+
+
+def edit(proto: onnx.ModelProto, folder: Path | None, observe: Observer = lambda match, old: None) -> Conversion:
+    """Converts a model. `observe` gets each norm, and what it was, while its nodes are still in the graph."""
     edited = ir.from_proto(proto)
     ir.external_data.set_base_dir(edited.graph, folder or "")
-    editor = Editor(edited, Types(proto))
+    editor = _Editor(edited, Types(proto), observe)
     editor.run()
     result = ir.to_proto(edited)
     _pad(result.graph, {body.name: len(body.output) for body in result.functions if body.domain == DOMAIN})
@@ -142,6 +147,10 @@ def _pad(graph: onnx.GraphProto, outputs: dict[str, int]) -> None:
                 _pad(inner, outputs)
 
 
+def _are_last(axes: list[int]) -> bool:
+    return bool(axes) and axes == list(range(-len(axes), 0))
+
+
 @dataclass
 class _Body:
     """What the body of an operator is made for."""
@@ -151,11 +160,11 @@ class _Body:
     outputs: int = 1
 
 
-class Editor:
-    def __init__(self, model: ir.Model, types: Types) -> None:
+class _Editor:
+    def __init__(self, model: ir.Model, types: Types, observe: Observer) -> None:
         model.graph.sort()
         ir.passes.common.RemoveUnusedNodesPass()(model)
-        self.model, self.types, self.order = model, types, Order(model.graph)
+        self.model, self.types, self.observe, self.order = model, types, observe, Order(model.graph)
         imports = model.graph.opset_imports
         self.opset = imports.get("", imports.get("ai.onnx", 0))
         if 0 < self.opset < OLDEST_OPSET:
@@ -170,7 +179,7 @@ class Editor:
 
     def run(self) -> None:
         for node in list(self.model.graph.all_nodes()):
-            found, old = self.find(node)
+            found, old = self._find(node)
             if isinstance(found, Match):
                 found = self._replace(found, old) or found
             if isinstance(found, str):
@@ -190,7 +199,7 @@ class Editor:
             )
             self.model.functions[body.identifier()] = body
 
-    def find(self, node: ir.Node) -> tuple[Match | str | None, str]:
+    def _find(self, node: ir.Node) -> tuple[Match | str | None, str]:
         """What a node or the chain around it computes, or why it is left; None if it is like no norm. And what it is."""
         if node.graph is None:
             return None, ""  # it was a part of what was replaced
@@ -209,9 +218,8 @@ class Editor:
             if isinstance(norm, Norm):
                 norm = types_differ(self.types, piece.x, piece.y, norm.weight, norm.bias) or norm
             if isinstance(norm, Norm):
-                kind = "Layer" if norm.kind == "layer" else "RMS"
                 attributes = {"axes": list(norm.axes), "epsilon": norm.eps}
-                return Match(piece.nodes, kind, attributes, piece.x, piece.y, norm.weight, norm.bias), old
+                return Match(piece.nodes, norm.kind, attributes, piece.x, piece.y, norm.weight, norm.bias), old
             reasons.insert(0, norm)
         return (reasons[0] if reasons else None), "chain"
 
@@ -223,7 +231,7 @@ class Editor:
             self.types.assume(source, self.types.dtype(found.weight))
         if reason := types_differ(self.types, x, y, found.weight, found.bias):
             return reason
-        self.take_in_sum(found)
+        self._take_in_sum(found)
         name = f"{'Add' if found.residual is not None else ''}{found.kind}Normalization"
         made = self.made.get(name, _Body(found.attributes["epsilon"], set()))
         types = made.types | {self.types.dtype(one) for one in (x, found.weight) if one is not None}
@@ -237,6 +245,7 @@ class Editor:
             return f"types other than float32 and float64 need opset 15, but the model has {self.opset}"
         if self.opset < 12 and made.eps != found.attributes["epsilon"]:
             return f"the model has opset {self.opset}, before 12, with which all norms need one epsilon"
+        self.observe(found, old)
         self._fill(found)
         self._count(self._put(found, name))
         attributes = ", ".join(
@@ -245,14 +254,14 @@ class Editor:
         self.replaced.append(Replaced(found.y.name or "", old, f"evenorm.{name}({attributes})"))
         return None
 
-    def take_in_sum(self, found: Match) -> None:
+    def _take_in_sum(self, found: Match) -> None:
         """Makes an Add before the norm a part of it, if one summand has the sum's shape and the other whole rows."""
         add, shape = found.x.producer(), self.types.shape(found.x)
-        axes = found.attributes.get("axes")
+        axes = found.attributes.get("axes", [])
         parameters = [one for one in (found.weight, found.bias) if one is not None]
         if found.residual is not None or add is None or add.op_type != "Add" or add.domain or shape is None:
             return
-        if axes is None or axes != list(range(-len(axes), 0)) or add.graph is not found.nodes[-1].graph:
+        if not _are_last(axes) or add.graph is not found.nodes[-1].graph:
             return
         if not all(is_constant(one) for one in parameters) or None in shape:  # what is computed may need the sum
             return
@@ -273,9 +282,7 @@ class Editor:
         """Adds a weight of ones and a bias of zeros if they are absent, so that one body serves all nodes."""
         dtype, axes = self.types.dtype(found.weight or found.bias or found.x), found.attributes.get("axes", [])
         sizes = (self.types.shape(found.x) or [])[-len(axes) or None :]
-        whole = (
-            len(sizes) == len(axes) and axes == list(range(-len(axes), 0)) and all(type(one) is int for one in sizes)
-        )
+        whole = _are_last(axes) and len(sizes) == len(axes) and all(type(one) is int for one in sizes)
         for name, value in (("weight", 1), ("bias", 0)):
             if getattr(found, name) is None and (found.kind, name) != ("RMS", "bias"):
                 array = np.full(sizes if whole else [1], value, ir.DataType(dtype).numpy())

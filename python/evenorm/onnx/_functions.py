@@ -32,17 +32,15 @@ UNGROUPED = """shape = Shape (X)
   pair = Concat <axis = 0> (whole, rest)
   Mean = Reshape (mean, pair)
   std = Reshape (std_by_group, pair)"""
+# ONNX Runtime fuses norms with a Pow. In files with other types, this fails or drops epsilon.
+FUSED = """two = Constant <value = float {{2.0}}> ()
+  square = Pow ({0}, two)"""
+UNFUSED = "square = Mul ({0}, {0})"
 
 
 def can_cast(opset: int) -> bool:
     """Whether a body can convert between types, which it does if X or Weight is neither float32 nor float64."""
     return opset >= 15
-
-
-# ONNX Runtime fuses norms with a Pow. In files with other types, this fails or drops epsilon.
-FUSED = """two = Constant <value = float {{2.0}}> ()
-  square = Pow ({0}, two)"""
-UNFUSED = "square = Mul ({0}, {0})"
 
 
 def function(name: str, opset: int, types: set[int], eps: float, outputs: int, fused: bool) -> onnx.FunctionProto:
@@ -64,18 +62,11 @@ def function(name: str, opset: int, types: set[int], eps: float, outputs: int, f
         f"float_eps = Constant <{'value_float: float = @epsilon' if opset >= 12 else f'value = float {{{eps}}}'}> ()"
     ]
     lines += [f"eps = Cast <to = {wide}> (float_eps)"]
-    if grouped:
-        lines += [GROUPS.format(**names), "axes = Constant <value_ints = [2]> ()"]
-    elif opset >= 18:
-        lines += ["axes = Constant <value_ints: ints = @axes> ()"]
+    lines += [GROUPS.format(**names)] if grouped else []
+    over = " = [2]" if grouped else ": ints = @axes"
+    lines += [f"axes = Constant <value_ints{over}> ()"] if opset >= 18 else []
+    reduced = "({0}, axes)" if opset >= 18 else f"<axes{over}> ({{0}})"
     rows, mean = "rows" if grouped else names["x"], "mean" if grouped else "Mean"
-    reduced = (
-        "<axes: ints = @axes> ({0})"
-        if opset < 18 and not grouped
-        else "<axes = [2]> ({0})"
-        if opset < 18
-        else "({0}, axes)"
-    )
     lines += [] if rms else [CENTRED.format(mean=mean, rows=rows, of_rows=reduced.format(rows))]
     lines += [
         NORMALISED.format(

@@ -1,5 +1,6 @@
 """What the converter asks of a graph: constants, types and shapes."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,16 @@ class Types:
         return [one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in info.shape.dim]
 
     def known_shape(self, value: ir.Value) -> ir.Shape | None:
-        """The shape with only those names that the model has, or None."""
+        """The shape with None for each size that is not a number; None if the number of axes is not known."""
         shape = self.shape(value)
         return None if shape is None else ir.Shape([one if isinstance(one, int) else None for one in shape])
+
+
+def read_by(nodes: Collection[ir.Node]) -> list[ir.Value]:
+    """What the nodes read from outside, each value once."""
+    made = {value for node in nodes for value in node.outputs}
+    read = (value for node in nodes for value in node.inputs if value is not None)
+    return [value for value in dict.fromkeys(read) if value not in made]
 
 
 def is_constant(value: ir.Value) -> bool:

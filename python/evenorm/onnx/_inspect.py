@@ -17,11 +17,12 @@ from onnx import helper, numpy_helper
 
 from evenorm._inspection import InspectedNorm, Inspection
 
-from ._convert import Editor, convert, load
+from ._convert import edit, load
 from ._functions import DOMAIN
-from ._graph import Types, is_constant
+from ._graph import read_by
 from ._operators import Match
-from ._session import session
+from ._session import opened, session
+from ._trial import moments
 
 Array = np.ndarray[Any, Any]
 FEW_ROWS = 8  # samples that are computed alone
@@ -48,17 +49,19 @@ def inspect(model: str | PathLike[str] | bytes | onnx.ModelProto, inputs: Mappin
         >>> evenorm.onnx.inspect("model.onnx", {"x": numpy.load("x.npy")})  # doctest: +SKIP
     """
     proto, folder = load(model)
-    edited = ir.from_proto(proto)
-    ir.external_data.set_base_dir(edited.graph, folder or "")
-    editor = Editor(edited, Types(proto))
-    found = [(node, *editor.find(node)) for node in edited.graph]
-    converted = convert(proto).model
-    norms = [_Norm(match, old, editor, converted) for _, match, old in found if isinstance(match, Match)]
-    left = [InspectedNorm(n.outputs[0].name or "", old, reason=why) for n, why, old in found if isinstance(why, str)]
+    of_graph = {name for node in proto.graph.node for name in node.output}
+    norms: list[_Norm] = []
+
+    def observe(match: Match, old: str) -> None:
+        if match.y.name in of_graph:  # what is in a subgraph cannot be seen from outside
+            norms.append(_Norm(match, old))
+
+    conversion = edit(proto, folder, observe)
+    left = [InspectedNorm(name, old, reason=reason) for name, old, reason in conversion.left]
     values = _values(proto, folder, norms, inputs)
-    seconds = _time(_plain(model if folder else proto), dict(inputs))
+    seconds = _time(opened(model if folder else proto, _quiet()), dict(inputs))
     for norm in norms:
-        norm.measure(values, seconds)
+        norm.measure(values, seconds, conversion.model)
     reports = sorted((norm.report for norm in norms), key=lambda one: -(one.error or 0))
     return Inspection((*reports, *left), seconds, (), "evenorm.onnx.inspect")
 
@@ -71,17 +74,9 @@ def _values(proto: onnx.ModelProto, folder: Any, norms: "list[_Norm]", inputs: M
     names = dict.fromkeys(value.name for norm in norms for value in norm.inputs if value.name not in known)
     wider.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     onnx.load_external_data_for_model(wider, str(folder or ""))
-    one = _plain(wider)
+    one = opened(wider, _quiet())
     results = one.run(None, dict(inputs))
     return {**inputs, **dict(zip((output.name for output in one.get_outputs()), results, strict=True))}
-
-
-def _plain(model: Any) -> Any:
-    """A session without evenorm's operators."""
-    import onnxruntime
-
-    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-    return onnxruntime.InferenceSession(source, _quiet(), providers=["CPUExecutionProvider"])
 
 
 def _quiet() -> Any:
@@ -104,85 +99,69 @@ def _time(one: Any, inputs: dict[str, Array]) -> float:
 class _Norm:
     """A norm of the model, which can run alone."""
 
-    def __init__(self, match: Match, old: str, editor: Editor, converted: onnx.ModelProto) -> None:
-        editor.take_in_sum(match)
-        self.converted = converted
-        self.match, self.types, self.opset = match, editor.types, editor.opset
-        made = {value for node in match.nodes for value in node.outputs}
-        read = [value for node in match.nodes for value in node.inputs if value is not None and value not in made]
-        self.constants = [value for value in dict.fromkeys(read) if is_constant(value)]
-        self.inputs = [value for value in dict.fromkeys(read) if not is_constant(value)]
-        axes = (
-            f"axes={match.attributes['axes']}"
-            if "axes" in match.attributes
-            else f"num_groups={match.attributes['num_groups']}"
-        )
-        formula = f"{match.kind} norm, {axes}, eps={match.attributes['epsilon']:.7g}"
+    def __init__(self, match: Match, old: str) -> None:
+        self.match, self.nodes = match, [ir.serde.serialize_node(node) for node in match.nodes]
+        read = [(value, ir.convenience.get_const_tensor(value)) for value in read_by(match.nodes)]
+        self.constants = {value.name: tensor for value, tensor in read if tensor is not None}
+        self.inputs = [value for value, tensor in read if tensor is None]
+        over = next(f"{name}={value}" for name, value in match.attributes.items() if name != "epsilon")
+        formula = f"{match.kind} norm, {over}, eps={match.attributes['epsilon']:.7g}"
         self.report = InspectedNorm(match.y.name or "", old, formula, calls=1)
 
-    def model(self, nodes: list[onnx.NodeProto], outputs: list[str], values: dict[str, Array]) -> onnx.ModelProto:
+    def model(self, nodes: list[Any], outputs: list[str], values: dict[str, Array], opsets: Any) -> onnx.ModelProto:
         """A model of some nodes for inputs like these, and any number of samples."""
-        rank = values[self.inputs[0].name or ""].ndim
+        rank = values[self.inputs[0].name].ndim
         infos = []
         for name in (value.name for value in self.inputs):
             shape = ["N" if i == 0 and values[name].ndim == rank else n for i, n in enumerate(values[name].shape)]
             dtype = helper.np_dtype_to_tensor_dtype(values[name].dtype)
             infos.append(helper.make_tensor_value_info(name, dtype, shape))
         read = {name for node in nodes for name in node.input}
-        tensors = [(ir.convenience.get_const_tensor(one), one.name) for one in self.constants if one.name in read]
-        initializers = [numpy_helper.from_array(tensor.numpy(), name) for tensor, name in tensors]
+        tensors = [numpy_helper.from_array(one.numpy(), name) for name, one in self.constants.items() if name in read]
         graph = helper.make_graph(
-            nodes, "norm", infos, list(map(helper.make_empty_tensor_value_info, outputs)), initializers
+            nodes, "norm", infos, list(map(helper.make_empty_tensor_value_info, outputs)), tensors
         )
-        opsets = [("", self.opset), ("com.microsoft", 1), (DOMAIN, 1)]
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets], ir_version=8)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
-    def measure(self, values: dict[str, Array], seconds: float) -> None:
-        report, given = self.report, {value.name: values[value.name] for value in self.inputs}
-        y_name = self.match.y.name or ""
-        one = _plain(self.model([ir.serde.serialize_node(node) for node in self.match.nodes], [y_name], given))
+    def measure(self, values: dict[str, Array], seconds: float, converted: onnx.ModelProto) -> None:
+        report, match, given = self.report, self.match, {value.name: values[value.name] for value in self.inputs}
+        one = opened(self.model(self.nodes, [match.y.name], given, converted.opset_import), _quiet())
         y = one.run(None, given)[0]
         if y.size == 0:
             report.reason = "its x had no elements"
             return
-        ours, weight, bias = self._run_ours(given)
-        x = np.asarray(given[self.match.x.name] if self.match.residual is None else self._sum(given))
-        groups = self.match.attributes.get("num_groups")
-        axes = tuple(self.match.attributes.get("axes", (2,)))
+        x = given[match.x.name] + (0 if match.residual is None else given[match.residual.name])
+        groups, axes = match.attributes.get("num_groups"), tuple(match.attributes.get("axes", (2,)))
         rows = (x if groups is None else x.reshape(len(x), groups, -1)).astype(np.float64)
-        mean = rows.mean(axes, keepdims=True) if self.match.kind != "RMS" else np.zeros(())
-        rstd = 1 / np.sqrt(np.square(rows - mean).mean(axes, keepdims=True) + self.match.attributes["epsilon"])
-        xhat = ((rows - mean) * rstd).reshape(x.shape)
+        mean, var = moments(rows, match.kind, axes)
+        rstd = 1 / np.sqrt(var + match.attributes["epsilon"])
+        xhat = (rows - mean) * rstd
         report.columns = int(np.prod([rows.shape[axis] for axis in axes]))
         report.rows = x.size // report.columns
         report.types = SHORT[str(x.dtype)]
         report.mean_over_std = float(np.abs(mean * rstd).max())
         report.x_over_std = float(np.abs(rows * rstd).max())
-        largest = np.broadcast_to(np.abs(xhat.reshape(rows.shape)).max(axes, keepdims=True), rows.shape).reshape(
-            x.shape
-        )
-        unit = np.finfo(x.dtype).eps / 2 * (np.abs(weight) * largest + np.abs(bias))
+        results = (y, *self._run_ours(given, converted))
+        old, ours, weight, bias = (np.broadcast_to(part, x.shape).reshape(rows.shape) for part in results)
+        unit = np.finfo(x.dtype).eps / 2 * (np.abs(weight) * np.abs(xhat).max(axes, keepdims=True) + np.abs(bias))
         report.error, report.evenorm_error = (
-            float(np.nanmax(np.abs(result - (xhat * weight + bias)) / unit)) for result in (y, ours)
+            float(np.nanmax(np.abs(result - (xhat * weight + bias)) / unit)) for result in (old, ours)
         )
         if all(axis % rows.ndim for axis in axes) and all(given[v.name].ndim == x.ndim for v in self.inputs):
             report.same_bits_alone = self._is_same_alone(one, given, y)
         report.seconds = _time(one, given)
         report.share = report.seconds / seconds
 
-    def _sum(self, given: dict[str, Array]) -> Array:
-        assert self.match.residual is not None
-        return given[self.match.x.name or ""] + given[self.match.residual.name or ""]
-
-    def _run_ours(self, given: dict[str, Array]) -> tuple[Array, Array, Array]:
+    def _run_ours(self, given: dict[str, Array], converted: onnx.ModelProto) -> tuple[Array, Array, Array]:
         """y of evenorm's operator, and its weight and bias."""
-        name = self.match.y.name or ""
-        nodes = [node for node in self.converted.graph.node if node.name.startswith(f"{name}/evenorm")]
+        name = self.match.y.name
+        nodes = [node for node in converted.graph.node if node.name.startswith(f"{name}/evenorm")]
         node = next(node for node in nodes if node.domain == DOMAIN)
         parameters = node.input[2 if node.op_type.startswith("Add") else 1 :]
         copies = [helper.make_node("Identity", [one], [f"{one}/copy"]) for one in parameters]
         outputs = [name, *(copy.output[0] for copy in copies)]
-        y, *found = session(self.model([*nodes, *copies], outputs, given), _quiet()).run(None, given)
+        model = self.model([*nodes, *copies], outputs, given, converted.opset_import)
+        y, *found = session(model, _quiet()).run(None, given)
         weight, bias = (one.astype(np.float64) for one in (*found, np.zeros((), y.dtype))[:2])
         return y, weight, bias
 

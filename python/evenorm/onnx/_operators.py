@@ -34,18 +34,31 @@ class Match:
         self.added.append(node)
         return node.outputs[0]
 
+    def column(self, value: ir.Value | None, axes: int) -> ir.Value:
+        """A vector of channels, with so many axes of size 1 after it."""
+        return self.add("Reshape", [value, self.constant(np.array([-1, *[1] * axes]), ir.DataType.INT64)])
+
     def constant(self, array: np.ndarray[Any, Any], dtype: int) -> ir.Value:
         return self.add("Constant", [], value=ir.tensor(array, dtype=ir.DataType(dtype)))
 
 
 def match(node: ir.Node, types: Types, opset: int) -> Match | str | None:
     """What a node computes, or why evenorm has no such operator; None if it is no norm."""
-    find = OPERATORS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
+    find = OPERATORS.get((node.domain, node.op_type))
     return None if find is None else find(node, types, opset)
 
 
 def _get(node: ir.Node, name: str, otherwise: Any) -> Any:
     return node.attributes[name].value if name in node.attributes else otherwise
+
+
+def _eps(node: ir.Node) -> float:
+    return float(_get(node, "epsilon", 1e-5))
+
+
+def _with_parameters(node: ir.Node, kind: str, attributes: dict[str, Any]) -> Match:
+    x, weight, bias = node.inputs[:3]
+    return Match((node,), kind, {**attributes, "epsilon": _eps(node)}, x, node.outputs[0], weight, bias)
 
 
 def _at(values: Any, index: int) -> Any:
@@ -65,7 +78,7 @@ def _over_last_axes(node: ir.Node, types: Types, opset: int) -> Match | str:
     axes = list(range(axis if axis < 0 else axis - len(shape), 0))
     kind = "Layer" if node.op_type == "LayerNormalization" else "RMS"
     mean, rstd = (_used(node, 1), _used(node, 2)) if kind == "Layer" else (None, _used(node, 1))
-    attributes = {"axes": axes, "epsilon": _get(node, "epsilon", 1e-5)}
+    attributes = {"axes": axes, "epsilon": _eps(node)}
     weight, bias = node.inputs[1], _at(node.inputs, 2)
     return Match((node,), kind, attributes, node.inputs[0], node.outputs[0], weight, bias, mean=mean, rstd=rstd)
 
@@ -74,7 +87,7 @@ def _after_sum(node: ir.Node, types: Types, opset: int) -> Match | str:
     """ONNX Runtime's SkipLayerNormalization and SkipSimplifiedLayerNormalization."""
     kind = "RMS" if "Simplified" in node.op_type else "Layer"
     x, residual, weight, *rest = node.inputs
-    attributes = {"axes": [-1], "epsilon": _get(node, "epsilon", 1e-5)}
+    attributes = {"axes": [-1], "epsilon": _eps(node)}
     bias, of_sum = (None, _at(rest, 0)) if kind == "RMS" else (_at(rest, 0), _at(rest, 1))
     found = Match((node,), kind, attributes, x, node.outputs[0], weight, bias, residual, _used(node, 3))
     found.mean, found.rstd = _used(node, 1), _used(node, 2)
@@ -98,25 +111,20 @@ def _per_channel(found: Match, types: Types, per_group: int = 0) -> Match | str:
             wide = found.constant(np.array([per_group, shape[1] // per_group]), ir.DataType.INT64)
             column = found.add("Unsqueeze", [value, found.constant(np.array([1]), ir.DataType.INT64)])
             value = found.add("Expand", [column, wide])
-        sizes = found.constant(np.array([-1, *[1] * (len(shape) - 2)]), ir.DataType.INT64)
-        setattr(found, name, found.add("Reshape", [value, sizes]))
+        setattr(found, name, found.column(value, len(shape) - 2))
     return found
 
 
 def _group(node: ir.Node, types: Types, opset: int) -> Match | str:
     groups = _get(node, "num_groups", 0)
-    attributes = {"num_groups": groups, "epsilon": _get(node, "epsilon", 1e-5)}
-    found = Match((node,), "Group", attributes, node.inputs[0], node.outputs[0], node.inputs[1], node.inputs[2])
-    return _per_channel(found, types, groups if opset < 21 else 0)
+    return _per_channel(_with_parameters(node, "Group", {"num_groups": groups}), types, groups if opset < 21 else 0)
 
 
 def _instance(node: ir.Node, types: Types, opset: int) -> Match | str:
     shape = types.shape(node.inputs[0])
     if shape is None:
         return "its number of axes is not known"
-    attributes = {"axes": list(range(2 - len(shape), 0)), "epsilon": _get(node, "epsilon", 1e-5)}
-    found = Match((node,), "Layer", attributes, node.inputs[0], node.outputs[0], node.inputs[1], node.inputs[2])
-    return _per_channel(found, types)
+    return _per_channel(_with_parameters(node, "Layer", {"axes": list(range(2 - len(shape), 0))}), types)
 
 
 def _without_parameters(node: ir.Node, types: Types, opset: int) -> Match | str:
@@ -127,15 +135,13 @@ def _without_parameters(node: ir.Node, types: Types, opset: int) -> Match | str:
 
 def _channels_last(node: ir.Node, types: Types, opset: int) -> Match | str:
     """ONNX Runtime's GroupNorm, which it computes on GPUs only. Its weight and bias are vectors."""
-    attributes = {"num_groups": _get(node, "groups", 0), "epsilon": _get(node, "epsilon", 1e-5)}
-    found = Match((node,), "Group", attributes, node.inputs[0], node.outputs[0], node.inputs[1], node.inputs[2])
+    found = _with_parameters(node, "Group", {"num_groups": _get(node, "groups", 0)})
     if _get(node, "channels_last", 1):
         found.x = found.add("Transpose", [node.inputs[0]], perm=[0, 3, 1, 2])
         found.then.append(lambda y: ir.node("Transpose", [y], {"perm": [0, 2, 3, 1]}))
     if _get(node, "activation", 0):
         found.then += [lambda y: ir.node("Sigmoid", [y]), lambda y: ir.node("Mul", [y, y.producer().inputs[0]])]
-    sizes = found.constant(np.array([-1, 1, 1]), ir.DataType.INT64)
-    found.weight, found.bias = (found.add("Reshape", [one, sizes]) for one in node.inputs[1:3])
+    found.weight, found.bias = (found.column(one, 2) for one in node.inputs[1:3])
     return found
 
 

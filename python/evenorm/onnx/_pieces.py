@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ._graph import constant, entries, is_constant
+from ._graph import constant, entries, is_constant, read_by
 
 REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2"}
 SHAPES = {"Shape", "Gather", "Slice", "ReduceProd", "Concat"}  # compute sizes
@@ -32,7 +32,7 @@ class Order:
     def producer(self, value: ir.Value) -> ir.Node | None:
         """The node that computes the value, if a piece may contain it."""
         node = value.producer()
-        return node if node is not None and node.domain in ("", "ai.onnx") and node.op_type in STEPS else None
+        return node if node is not None and not node.domain and node.op_type in STEPS else None
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,7 @@ class Piece:
 
     @cached_property
     def inputs(self) -> list[ir.Value]:
-        """What the nodes read, x left out, each once."""
-        made = {value for node in self.nodes for value in node.outputs}
-        read = (value for node in self.nodes for value in node.inputs if value is not None)
-        return [value for value in dict.fromkeys(read) if value not in made and value is not self.x]
+        return [value for value in read_by(self.nodes) if value is not self.x]
 
     @cached_property
     def fixed(self) -> dict[ir.Value, np.ndarray[Any, Any]]:
@@ -109,9 +106,9 @@ def is_root(node: ir.Node) -> bool:
 
 def pieces(root: ir.Node, order: Order) -> list[Piece]:
     """The pieces around a root, those of most nodes first."""
-    found = []
+    found, results = [], _results(root)
     for x in _sources(root, order):
-        for y in _results(root):
+        for y in results:
             nodes = _between(x, y, order)
             piece = Piece(x, y, nodes)
             is_whole = root in nodes and len(nodes) <= MOST_NODES and not piece.reshapes_rows and not piece.clamps
@@ -147,7 +144,7 @@ def _results(root: ir.Node) -> list[ir.Value]:
     for _ in range(MOST_STEPS):
         found.update(dict.fromkeys(value for node in nodes for value in node.outputs))
         users = dict.fromkeys(user for node in nodes for value in node.outputs for user in value.consumers())
-        nodes = [user for user in users if user.op_type in STEPS - SHAPES and user.domain in ("", "ai.onnx")]
+        nodes = [user for user in users if user.op_type in STEPS - SHAPES and not user.domain]
     return list(found)
 
 

@@ -47,5 +47,12 @@ def session(
 
     options = onnxruntime.SessionOptions() if options is None else options
     options.register_custom_ops_library(library())
+    return opened(model, options, providers, **others)
+
+
+def opened(model: Any, options: Any, providers: Sequence[Any] = ("CPUExecutionProvider",), **others: Any) -> Any:
+    """A session with these options, which may have evenorm's operators."""
+    import onnxruntime
+
     source = model.SerializeToString() if hasattr(model, "SerializeToString") else model
     return onnxruntime.InferenceSession(source, options, providers=list(providers), **others)

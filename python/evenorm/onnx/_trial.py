@@ -27,7 +27,7 @@ FEW_ROWS, FEW_COLS = (2, 3), (6, 11)  # sizes of axes that are tried if the mode
 class Norm:
     """y = norm(x) * weight + bias."""
 
-    kind: str  # "layer" or "rms"
+    kind: str  # "Layer" or "RMS"
     axes: tuple[int, ...]
     eps: float
     weight: ir.Value | None
@@ -47,12 +47,14 @@ def settle(piece: Piece, types: Types, opset: int) -> Norm | str:
             return "its weight or bias may be larger than x"
         fits = [rank for rank in RANKS if -rank <= min(axes) and max(axes) < rank]
         ranks = fits if known is None else [len(known)]
+        if not ranks:
+            return "its number of axes is not known"
         shapes = [shape for rank in ranks for shape in _shapes(piece, types, axes, rank)]
         run, least = _runner(piece, opset), math.inf
-        for kind, (weight, bias) in itertools.product(("layer", "rms"), _roles(piece.parameters)):
+        for kind, (weight, bias) in itertools.product(("Layer", "RMS"), _roles(piece.parameters)):
             found = _settle(run, Norm(kind, axes, 0.0, weight, bias), types, shapes)
             if isinstance(found, Norm):
-                return found if kind == "layer" or bias is None else "it is an RMS norm with a bias"
+                return found if kind == "Layer" or bias is None else "it is an RMS norm with a bias"
             least = min(least, found)
         return f"it differs by {least:.2g} from the nearest norm"
     except Exception as error:  # the piece may not accept what is tried
@@ -158,14 +160,11 @@ def _runner(piece: Piece, opset: int) -> Run:
 def _settle(run: Run, norm: Norm, types: Types, shapes: list[tuple[int, ...]]) -> Norm | float:
     """The norm with its eps, or by how much the piece differs from it."""
     random = np.random.default_rng(0)
-    found: float | None = None
+    x = 1e-18 * random.standard_normal(shapes[0])
+    plain = {one: np.full(_sized(types, one, x.shape), one is norm.weight, np.float64) for one in _given(norm)}
+    norm = replace(norm, eps=_eps_of(norm, x, run(x, plain)))
+    small = math.sqrt(norm.eps) or 1e-3
     for shape in shapes:
-        if found is None:
-            x = 1e-18 * random.standard_normal(shape)
-            plain = {one: np.full(_sized(types, one, shape), one is norm.weight, np.float64) for one in _given(norm)}
-            found = _eps_of(norm, x, run(x, plain))
-            norm = replace(norm, eps=found)
-        small = math.sqrt(norm.eps) or 1e-3
         for scale, mean in ((1, 0), (1, 3), (1e3, -2e3), (small, 0), (small / 5, small / 2)):
             x = mean + scale * random.standard_normal(shape)
             parameters = {one: random.standard_normal(_sized(types, one, shape)) for one in _given(norm)}
@@ -189,18 +188,19 @@ def _sized(types: Types, parameter: ir.Value, x: tuple[int, ...]) -> tuple[int, 
     )
 
 
-def _moments(norm: Norm, x: Array) -> tuple[Array, Array]:
-    centred = x - x.mean(norm.axes, keepdims=True) if norm.kind == "layer" else x
-    return centred, np.square(centred).mean(norm.axes, keepdims=True)
+def moments(x: Array, kind: str, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """What a norm subtracts from the rows of x, and the mean of the squares of the difference."""
+    mean = np.zeros(()) if kind == "RMS" else x.mean(axes, keepdims=True)
+    return mean, np.square(x - mean).mean(axes, keepdims=True)
 
 
 def _eps_of(norm: Norm, x: Array, y: Array) -> float:
     """The eps with which tiny rows x are normalised to y."""
-    centred, var = _moments(norm, x)
     if y.shape != x.shape:
         return 0.0
+    mean, var = moments(x, norm.kind, norm.axes)
     with np.errstate(all="ignore"):
-        eps = float(np.median(np.square(centred / y) - var))
+        eps = float(np.median(np.square((x - mean) / y) - var))
     return float(np.float32(eps)) if 1e-34 < eps < 1 else 0.0
 
 
@@ -208,8 +208,8 @@ def _difference(norm: Norm, x: Array, y: Array, parameters: dict[ir.Value, Array
     """The largest difference of y from the norm, relative to |weight| max|xhat| + |bias|."""
     if y.shape != x.shape:
         return math.inf
-    centred, var = _moments(norm, x)
+    mean, var = moments(x, norm.kind, norm.axes)
     weight, bias = (parameters.get(one, fill) for one, fill in ((norm.weight, np.ones(())), (norm.bias, np.zeros(()))))
-    xhat = centred / np.sqrt(var + norm.eps)
+    xhat = (x - mean) / np.sqrt(var + norm.eps)
     size = np.abs(weight) * np.abs(xhat).max(norm.axes, keepdims=True) + np.abs(bias)
     return float(np.max(np.abs(y - (xhat * weight + bias)) / size))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from evenorm._tables import Left, Replaced, grouped, table
+from evenorm._tables import Left, Replaced, grouped, report
 
 from . import _look_alikes, _trial
 from ._exporters import OWN, register_counted
@@ -33,9 +33,7 @@ class Conversion:
     function: str = "convert"
 
     def __repr__(self) -> str:
-        lines = [f"evenorm.torch.{self.function}: {len(self.replaced)} replaced, {len(self.left)} left"]
-        lines += table("replaced", [(one.name, f"{one.old} -> {one.new}") for one in self.replaced])
-        lines += table("left", [(one.name, f"{one.old}: {one.reason}") for one in self.left])
+        lines = report(f"evenorm.torch.{self.function}", self.replaced, self.left)
         return "\n".join([*lines, *(f"  warning   {text}" for text in self.warnings)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
