@@ -26,7 +26,7 @@ namespace {
 
 // Values as on the command line; empty if not given.
 struct BenchOptions {
-  std::string x = "4096x768", axes, dtype;
+  std::string x = "4096x768", axes, dtype, weight, bias, eps = "1e-5";
   std::string threads = "1", seconds = "1";
   bool rms = false, grad = false, residual = false, int8 = false, plan = false, json = false;
 };
@@ -38,6 +38,7 @@ constexpr const char* kBenchExamples = R"(Examples:
   evenorm bench 4096x4096 --rms --residual            RMS norm of x + residual; writes the sum, too
   evenorm bench 4096x768 --grad                       dx, dweight and dbias from precomputed statistics
   evenorm bench x.npy --int8 --seconds 5 --json       your own numbers, quantised; one line of JSON
+  evenorm bench x.npy --weight w.npy --bias b.npy --eps 1e-12    with your own parameters
   evenorm bench 4096x768 --residual --plan            how the pass is run: order, memory, streaming stores
   EVENORM_TARGET=avx2 evenorm bench                   on another SIMD target
 
@@ -100,6 +101,7 @@ BenchProblem problem_of(const BenchOptions& options, const std::optional<NpyFile
     throw Failure(fmt::format("--dtype is given, but {} has a type of its own, {}", options.x, name(file->dtype())));
   }
   BenchProblem problem{.form = form_of(options), .kind = options.rms ? Kind::rms : Kind::layer};
+  problem.eps = parse_number("--eps", options.eps);
   problem.dtype = file ? file->dtype() : dtype_named(options.dtype).value_or(DType::f32);
   problem.shape = file ? file->shape() : parse_shape(options.x);
   problem.axes = normalized_axes(options.x, problem.shape, {.axes = options.axes, .normalized_shape = ""});
@@ -107,6 +109,15 @@ BenchProblem problem_of(const BenchOptions& options, const std::optional<NpyFile
     throw Failure(fmt::format("{} has shape {}, but should have elements", options.x, shape_text(problem.shape)));
   }
   return problem;
+}
+
+Array parameter_of(const BenchProblem& problem, const char* option, const std::string& path) {
+  if (path.empty()) return {};
+  Array parameter = read_npy(path);
+  const Shape normalized = sizes_at(problem.shape, problem.axes);
+  if (parameter.shape() == normalized) return parameter;
+  throw Failure(fmt::format("{} is {} of shape {}, but should have that of the normalised axes, {}", option, path,
+                            shape_text(parameter.shape()), shape_text(normalized)));
 }
 
 // Checked before anything is allocated: a system may promise memory that it lacks, and kill programs later.
@@ -277,12 +288,14 @@ int run_bench(const BenchOptions& options) {
   if (names_a_file(options.x)) file.emplace(options.x);
   const BenchProblem problem = problem_of(options, file);
   expect_memory(options, problem);
-  Array x;
+  BenchTensors given;
+  given.weight = parameter_of(problem, "--weight", options.weight);
+  given.bias = parameter_of(problem, "--bias", options.bias);
   if (file) {
-    x = file->allocate();
-    file->read(x);
+    given.x = file->allocate();
+    file->read(given.x);
   }
-  BenchTensors tensors = make_tensors(problem, std::move(x));
+  BenchTensors tensors = make_tensors(problem, std::move(given));
   BenchPass pass(problem, tensors, executor);
   if (options.plan) {
     print(options.json ? line_of({{"plan", pass.plan()}}) : pass.plan() + "\n");
@@ -315,6 +328,9 @@ void add_bench(CLI::App& app, int& status) {
   add("--axes", options->axes, "AXES", "Normalised axes, e.g. 1 or -2,-1 (default: the last)");
   add("--dtype", options->dtype, "TYPE", "Type of x, the result and the weight (default f32, or the file's)")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
+  add("--weight", options->weight, "FILE", "gamma, a .npy file with the normalised axes' shape (default: random)");
+  add("--bias", options->bias, "FILE", "beta, a .npy file with the normalised axes' shape (default: random)");
+  add("--eps", options->eps, "E", "Added to the variance inside the square root (default 1e-5)");
   command->add_flag("--rms", options->rms, "RMS norm: the mean is not subtracted");
   command->add_flag("--grad", options->grad, "The backward pass: dx, dweight and dbias from precomputed statistics");
   command->add_flag("--residual", options->residual, "Normalise x + residual, and write the sum, too");

@@ -7,9 +7,10 @@
 #include <cstring>
 #include <set>
 
-#include "cli/files/pieces.hpp"
+#include "cli/common/row_places.hpp"
 #include "contracts/accuracy.hpp"
 #include "contracts/backward_accuracy.hpp"
+#include "contracts/verify.hpp"
 #include "reference/reference.hpp"
 
 namespace evenorm::cli {
@@ -21,33 +22,17 @@ using reference::Real;
 constexpr std::size_t kMostElements = std::size_t{1} << 18U;  // of all checked rows, unless the first one is longer
 constexpr std::size_t kLongest = std::size_t{1} << 22U;       // of a checked row or column
 
-// Finds rows and their elements in a dense tensor.
-class RowPlaces {
- public:
-  explicit RowPlaces(const BenchProblem& problem) : shape_(problem.shape), strides_(dense_strides(problem.shape)) {
-    for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
-      const bool normalised = std::find(problem.axes.begin(), problem.axes.end(), axis) != problem.axes.end();
-      (normalised ? of_cols_ : of_rows_).push_back(axis);
+// The rows of the problem's tensors, which are dense.
+RowPlaces places_of(const BenchProblem& problem) {
+  std::vector<std::size_t> order;
+  for (const bool normalised : {false, true}) {
+    for (std::size_t axis = 0; axis < problem.shape.size(); ++axis) {
+      if ((std::ranges::find(problem.axes, axis) != problem.axes.end()) == normalised) order.push_back(axis);
     }
   }
-
-  std::size_t row(std::size_t i) const { return offset(of_rows_, i); }  // the row's first element
-  std::size_t col(std::size_t i) const { return offset(of_cols_, i); }  // counted from the row's first element
-
- private:
-  std::size_t offset(const std::vector<std::size_t>& axes, std::size_t index) const {
-    std::size_t at = 0;
-    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-      const auto size = static_cast<std::size_t>(shape_[*axis]);
-      at += index % size * static_cast<std::size_t>(strides_[*axis]);
-      index /= size;
-    }
-    return at;
-  }
-
-  Shape shape_, strides_;
-  std::vector<std::size_t> of_rows_, of_cols_;
-};
+  const Shape strides = dense_strides(problem.shape);
+  return {sizes_at(problem.shape, order), sizes_at(strides, order), problem.axes.size()};
+}
 
 contracts::Array whole(const Array& tensor) {
   if (!tensor.present()) return {};
@@ -61,13 +46,14 @@ class Checker {
   Checker(const BenchProblem& problem, const BenchTensors& tensors)
       : problem_(problem),
         tensors_(tensors),
-        places_(problem),
+        places_(places_of(problem)),
         weight_(whole(tensors.weight)),
         bias_(whole(tensors.bias)),
         cols_(problem.cols()),
         op_(contracts::same_type(problem.kind, problem.dtype, cols_)) {
     op_.eps = problem.eps;
-    if (problem.kind == Kind::rms) op_.bias.reset();
+    op_.weight = tensors.weight.dtype();
+    op_.bias = tensors.bias.present() ? contracts::Type(tensors.bias.dtype()) : std::nullopt;
   }
 
   BenchVerdict check() {
@@ -92,12 +78,7 @@ class Checker {
   }
 
   contracts::Array row_of(const Array& tensor, std::size_t row) const {
-    contracts::Array values(tensor.dtype(), cols_);
-    const std::size_t element = size_of(tensor.dtype()), first = places_.row(row);
-    for (std::size_t i = 0; i < cols_; ++i) {
-      std::memcpy(values.data() + i * element, tensor.bytes().data() + (first + places_.col(i)) * element, element);
-    }
-    return values;
+    return places_.values(tensor.bytes().data(), tensor.dtype(), row, cols_);
   }
 
   static bool is_finite(const contracts::Array& values) {
@@ -107,65 +88,32 @@ class Checker {
     return true;
   }
 
+  void expect_bits(const contracts::Array& is, const contracts::Array& should_be, const char* what, std::size_t row) {
+    if (!std::ranges::equal(is.bytes(), should_be.bytes())) include(1, 0, what, "row", row);
+  }
+
   void check_row(std::size_t row) {
     contracts::Array x = row_of(tensors_.x, row);
     if (!is_finite(x)) return;
     ++verdict_.rows;
-    switch (problem_.form) {
-      case BenchForm::backward:
-        return check_dx(row, x);
-      case BenchForm::int8:
-        return check_int8(row, x);
-      case BenchForm::residual:
-        check_sum(row, x);
-        x = row_of(tensors_.sum, row);
-        break;
-      case BenchForm::forward:
-        break;
+    if (problem_.form == BenchForm::backward) return check_dx(row, x);
+    if (problem_.form == BenchForm::residual) {
+      x = contracts::sum_of(op_, x, row_of(tensors_.residual, row));
+      expect_bits(row_of(tensors_.sum, row), x, "the sum", row);
+    }
+    contracts::Array y = row_of(tensors_.y, row);
+    if (problem_.form == BenchForm::int8) {
+      contracts::Operation wide = op_;
+      wide.y = op_.arithmetic();
+      const contracts::Array integers = y;
+      y = contracts::plain_outcome(wide, {.x = x, .weight = weight_, .bias = bias_}).y;
+      const contracts::Quantised q = contracts::quantised(y, cols_, 0);
+      expect_bits(integers, q.y, "y", row);
+      expect_bits(contracts::Array(DType::f32, std::vector{static_cast<double>(tensors_.scale.as<float>()[row])}),
+                  q.scale, "scale", row);
     }
     const contracts::Expected expected(op_, x, weight_, bias_);
-    const double error = expected.errors_of(row_of(tensors_.y, row), 0, 0, 0).output;
-    include(error, contracts::output_limit(op_), "y", "row", row);
-  }
-
-  // The sum is x + residual, rounded to the arithmetic's type and then to x's type.
-  void check_sum(std::size_t row, const contracts::Array& x) {
-    const contracts::Array residual = row_of(tensors_.residual, row), sum = row_of(tensors_.sum, row);
-    const DType dtype = problem_.dtype, arithmetic = op_.arithmetic();
-    const std::vector<Real> xs = reference::widen(dtype, x.data(), cols_);
-    const std::vector<Real> residuals = reference::widen(dtype, residual.data(), cols_);
-    for (std::size_t i = 0; i < cols_; ++i) {
-      const std::uint64_t once = reference::round_to(arithmetic, xs[i] + residuals[i]);
-      const std::uint64_t exact = reference::round_to(dtype, reference::widen(arithmetic, &once, 1)[0]);
-      if (contracts::bits_at(sum, i) != exact) include(1, 0, "the sum", "row", row);
-    }
-  }
-
-  // The scale is max|y| / 127, and y / scale is rounded to the nearest integer. The limit adds y's own error bound and
-  // three f32 roundings: of 127 / max|y|, of the product, and of the scale.
-  void check_int8(std::size_t row, const contracts::Array& x) {
-    const std::vector<Real> xs = reference::widen(problem_.dtype, x.data(), cols_);
-    const reference::Moments moments = reference::moments(problem_.kind, xs);
-    const Real rstd = reference::rstd(moments, problem_.eps);
-    const std::vector<Real> gamma = reference::widen(weight_.dtype(), weight_.data(), weight_.size());
-    const std::vector<Real> beta = reference::widen(bias_.dtype(), bias_.data(), bias_.size());
-    const std::vector<Real> y = reference::apply(xs, moments, rstd, {.gamma = gamma, .beta = beta});
-    const auto largest_xhat = static_cast<double>(reference::largest_xhat(xs, moments, rstd));
-    const contracts::Array integers = row_of(tensors_.y, row);
-    const double scale = static_cast<double>(tensors_.scale.as<float>()[row]);
-    const double u = contracts::unit_roundoff(op_.arithmetic()), u_of_f32 = contracts::unit_roundoff(DType::f32);
-    double largest = 0, largest_bound = 0;
-    for (std::size_t i = 0; i < cols_; ++i) {
-      const auto exact = static_cast<double>(y[i]);
-      const double shift = beta.empty() ? 0 : std::fabs(static_cast<double>(beta[i]));
-      const double bound =
-          contracts::output_limit(op_) * u * (std::fabs(static_cast<double>(gamma[i])) * largest_xhat + shift);
-      const auto q = static_cast<double>(static_cast<std::int8_t>(integers.data()[i]));
-      include(std::fabs(q * scale - exact) - scale / 2, scale * 3 * 127 * u_of_f32 + bound, "y", "row", row);
-      largest = std::max(largest, std::fabs(exact));
-      largest_bound = std::max(largest_bound, bound);
-    }
-    include(std::fabs(127 * scale - largest), largest_bound + 2 * u_of_f32 * largest, "scale", "row", row);
+    include(expected.errors_of(y, 0, 0, 0).output, contracts::output_limit(op_), "y", "row", row);
   }
 
   void check_dx(std::size_t row, const contracts::Array& x) {

@@ -70,20 +70,22 @@ std::uint64_t BenchProblem::held_bytes() const {
   }
 }
 
-BenchTensors make_tensors(const BenchProblem& problem, Array x) {
+BenchTensors make_tensors(const BenchProblem& problem, BenchTensors given) {
   const Shape normalized = sizes_at(problem.shape, problem.axes), others = sizes_elsewhere(problem.shape, problem.axes);
   const auto large = [&](DType dtype) { return zeros(dtype, problem.shape); };
   const auto numbers = [&](std::size_t period, std::uint64_t seed) {
     return normal_numbers(problem.dtype, problem.shape, period, seed);
   };
-  BenchTensors tensors;
-  tensors.x = x.present() ? std::move(x) : numbers(kOfX, 1);
-  tensors.weight = in_memory(contracts::make_weight(problem.dtype, problem.cols()), normalized);
-  if (problem.kind == Kind::layer) {
+  BenchTensors tensors = std::move(given);
+  if (!tensors.x.present()) tensors.x = numbers(kOfX, 1);
+  if (!tensors.weight.present()) {
+    tensors.weight = in_memory(contracts::make_weight(problem.dtype, problem.cols()), normalized);
+  }
+  if (!tensors.bias.present() && problem.kind == Kind::layer) {
     tensors.bias = in_memory(contracts::make_bias(problem.dtype, problem.cols()), normalized);
   }
   if (problem.form == BenchForm::backward) {
-    const DType sums = parameter_gradient_dtype({problem.dtype});
+    const DType sums = parameter_gradient_dtype({problem.dtype, tensors.weight.dtype()});
     tensors.dy = numbers(kOfOther, 4);
     if (problem.kind == Kind::layer) tensors.mean = zeros(DType::f64, others);
     tensors.rstd = zeros(DType::f64, others);

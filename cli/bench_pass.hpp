@@ -20,8 +20,8 @@ namespace evenorm::cli {
 enum class BenchForm { forward, backward, residual, int8 };
 std::string_view name(BenchForm form);
 
-// All tensors are dense and of one type, except a quantised y, and dweight and dbias, which are as `grad` writes them.
-// There is a weight and, in layer norm, a bias. The shape has elements.
+// All tensors are dense and of one type, except a quantised y, the user's weight and bias, and dweight and dbias, which
+// are as `grad` writes them. There is a weight and, in layer norm, a bias. The shape has elements.
 struct BenchProblem {
   BenchForm form = BenchForm::forward;
   Kind kind = Kind::layer;
@@ -41,9 +41,9 @@ struct BenchTensors {
   Array y, sum, scale, dx, dweight, dbias;          // written
 };
 
-// x is absent, or has the problem's shape and type. Other inputs are normally distributed, with a fixed seed. All pages
-// of the outputs are resident.
-BenchTensors make_tensors(const BenchProblem& problem, Array x);
+// given: the user's x, which has the problem's shape and type, weight and bias; any may be absent. Other inputs are
+// normally distributed, with a fixed seed. All pages of the outputs are resident.
+BenchTensors make_tensors(const BenchProblem& problem, BenchTensors given);
 
 // What a pass must read and write: the tensors of x's shape. Parameters and statistics do not count.
 bench::Traffic traffic_of(const BenchProblem& problem, BenchTensors& tensors);

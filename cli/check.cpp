@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/check_climb.hpp"
+#include "cli/check_rows.hpp"
 #include "cli/commands.hpp"
 #include "cli/common/streams.hpp"
 #include "cli/common/text.hpp"
@@ -22,11 +23,10 @@ namespace evenorm::cli {
 namespace {
 
 struct CheckOptions {
-  bool json = false;
   bool quick = false;
-  std::string threads = "0";
   std::string climb{};
   std::string one_case{};
+  RowsOptions rows{};  // --json and --threads, too
 };
 
 struct Findings {
@@ -45,8 +45,11 @@ constexpr const char* kCheckExamples = R"(Examples:
   evenorm check --json            one line of JSON: each row with its errors, each case with its digest
   evenorm check --case "layer bf16 weight=f32 64x768 x:mean_1e4 threads=2"
                                   one case, as failures show it: bounds, and equal bits on every target
+  evenorm check --x x.npy --y y.npy --weight w.npy --bias b.npy --eps 1e-6 --within 4
+                                  the errors of your own result; status 1 if one is beyond 4 u
+  evenorm check --x x.npy --rms   what your rows are like, and evenorm's own errors
 
-Exit status: 0 all contracts hold, 1 a contract is broken.)";
+Exit status: 0 all contracts hold, 1 a contract is broken or an error is beyond --within.)";
 
 constexpr std::size_t kClimbSteps = 50'000, kQuickClimbSteps = 10'000;
 
@@ -86,7 +89,7 @@ Findings find(const CheckOptions& options) {
   const std::size_t steps = climb_steps(options);
   contracts::AccuracyOptions accuracy;
   accuracy.quick = options.quick;
-  accuracy.threads = parse_threads(options.threads);
+  accuracy.threads = parse_threads(options.rows.norm.threads);
   if (accuracy.threads == 0) accuracy.threads = pool_executor(0).threads;
   accuracy.progress = progress_line();
   Findings findings{contracts::run_accuracy(accuracy), find_peaks(steps, accuracy.threads),
@@ -215,7 +218,7 @@ int check_case(const CheckOptions& options) {
   } catch (const std::invalid_argument& error) {
     throw Failure(fmt::format("--case: {}", printable(error.what())));
   }
-  if (options.json) {
+  if (options.rows.norm.json) {
     print(nlohmann::ordered_json{{"case", options.one_case}, {"broken", broken}, {"pass", broken.empty()}}.dump() +
           "\n");
   } else {
@@ -225,10 +228,11 @@ int check_case(const CheckOptions& options) {
 }
 
 int check(const CheckOptions& options) {
+  if (!options.rows.x.empty()) return check_rows(options.rows);
   target();  // refuses a wrong EVENORM_TARGET first
   if (!options.one_case.empty()) return check_case(options);
   const Findings findings = find(options);
-  if (options.json) {
+  if (options.rows.norm.json) {
     print(to_json(findings).dump() + "\n");
   } else {
     print(fmt::format("evenorm {} on {}\n\n", version(), fmt::join(supported_targets(), " ")) +
@@ -244,16 +248,23 @@ int check(const CheckOptions& options) {
 void add_check(CLI::App& app, int& status) {
   const auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "Test accuracy and same bits on this machine");
-  command->add_flag("--json", options->json, "Print one line of JSON");
   command->add_flag("--quick", options->quick,
                     "Use fewer inputs on long rows, steps of climbing and cases of equal bits");
-  command->add_option("--threads", options->threads, "Threads; 0 is one per processor (default 0)")->type_name("N");
   command
       ->add_option("--climb", options->climb,
                    "Steps of each search for rows with large errors; 0 is none (default 50000; with --quick 10000)")
       ->type_name("STEPS");
   command->add_option("--case", options->one_case, "Check one case only; contracts/case.hpp lists its words")
       ->type_name("TEXT");
+  CLI::Option* x = add_value(*command, "--x", options->rows.x, "FILE", "Check a result from these rows, a .npy file");
+  const std::size_t others = command->get_options().size();
+  add_value(*command, "--y", options->rows.y, "FILE", "The result, a .npy file of X's shape (default: evenorm's own)");
+  add_value(*command, "--within", options->rows.within, "U", "The largest error in u that passes (default: any)");
+  add_norm_options(*command, options->rows.norm, TakesBias::yes);
+  const std::vector<CLI::Option*> all = command->get_options();
+  for (std::size_t i = others; i < all.size(); ++i) all[i]->needs(x);
+  options->rows.norm.threads = "0";
+  add_run_options(*command, options->rows.norm);
   command->footer(kCheckExamples);
   command->callback([options, &status] { status = check(*options); });
 }

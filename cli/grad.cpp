@@ -65,12 +65,6 @@ void set_dtypes(const GradOptions& options, const NpyFile& x, const NpyFile& dy,
                              : parse_dtype("--param-dtype", options.parameter_dtype);
 }
 
-void expect_one_shape(const NpyFile& x, const NpyFile& dy) {
-  if (x.shape() == dy.shape()) return;
-  throw Failure(fmt::format("{} has shape {}, but should have that of {}, {}", dy.file().path(), shape_text(dy.shape()),
-                            x.file().path(), shape_text(x.shape())));
-}
-
 nlohmann::ordered_json report(const GradOptions& options, const NpyFile& x, const NpyFile& dy,
                               const Parameters& parameters, const GradientWork& what, std::uint64_t rows,
                               double seconds) {
@@ -100,7 +94,7 @@ void grad(const GradOptions& options) {
   outputs.expect_apart(x.file(), "X", "-o");
   outputs.expect_apart(dy.file(), "DY", "-o");
   parameters.expect_apart(outputs);
-  expect_one_shape(x, dy);
+  expect_shape_of(x, dy);
   set_axes_and_parameters(options.norm, x, parameters, what.norm);
   set_dtypes(options, x, dy, what);
   Gradients gradients(x, dy, outputs, what);

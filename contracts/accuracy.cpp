@@ -174,15 +174,14 @@ Expected::Expected(const Operation& op, const Array& x, const Array& weight, con
   const std::vector<Real> gamma = reference::widen(weight.dtype(), weight.data(), op.weight ? op.cols : 0);
   const std::vector<Real> beta = reference::widen(bias.dtype(), bias.data(), op.bias ? op.cols : 0);
   const reference::Parameters parameters{gamma, beta, op.zero_centered};
-  const reference::Moments moments = reference::moments(op.kind, wide_x);
-  mean_ = moments.mean;
-  rstd_ = reference::rstd(moments, op.eps);
-  growth_ = growth_by_mean(op, moments);
-  largest_xhat_ = static_cast<double>(reference::largest_xhat(wide_x, moments, rstd_));
+  moments_ = reference::moments(op.kind, wide_x);
+  rstd_ = reference::rstd(moments_, op.eps);
+  growth_ = growth_by_mean(op, moments_);
+  largest_xhat_ = static_cast<double>(reference::largest_xhat(wide_x, moments_, rstd_));
   // the error of the row's mean, in units of its xhat
-  const double offset = std::fabs(static_cast<double>(mean_ * rstd_));
-  besides_ = moments.var == 0 ? 0 : mean_share(op, largest_xhat_) * offset;
-  const std::vector<Real> y = reference::apply(wide_x, moments, rstd_, parameters);
+  const double offset = std::fabs(static_cast<double>(moments_.mean * rstd_));
+  besides_ = moments_.var == 0 ? 0 : mean_share(op, largest_xhat_) * offset;
+  const std::vector<Real> y = reference::apply(wide_x, moments_, rstd_, parameters);
   y_.resize(op.cols);
   largest_x_ = 0;
   for (std::size_t i = 0; i < op.cols; ++i) {
@@ -193,19 +192,20 @@ Expected::Expected(const Operation& op, const Array& x, const Array& weight, con
   }
 }
 
+double Expected::output_error(const Array& y, std::size_t at, std::size_t i) const {
+  const double scale = op_.weight ? scale_[i] : 1;
+  return error_in_u(bits_at(y, at), y_[i],
+                    OutputBound{op_.arithmetic(), y.dtype(), scale, largest_xhat_, op_.bias ? shift_[i] : 0,
+                                besides_ * scale}) /
+         growth_;
+}
+
 Errors Expected::errors_of(const Array& y, std::size_t first, double mean, double rstd) const {
-  const DType arithmetic = op_.arithmetic();
   Errors errors;
-  OutputBound bound{arithmetic, y.dtype(), 1, largest_xhat_, 0};
-  for (std::size_t i = 0; i < op_.cols; ++i) {
-    if (op_.weight) bound.scale = scale_[i];
-    bound.besides = besides_ * bound.scale;
-    if (op_.bias) bound.shift = shift_[i];
-    errors.include({error_in_u(bits_at(y, first + i), y_[i], bound) / growth_, 0, 0});
-  }
-  errors.rstd = relative_error_in_u(rstd, rstd_, unit_roundoff(arithmetic)) / growth_;
+  for (std::size_t i = 0; i < op_.cols; ++i) errors.include({output_error(y, first + i, i), 0, 0});
+  errors.rstd = relative_error_in_u(rstd, rstd_, unit_roundoff(op_.arithmetic())) / growth_;
   if (op_.kind == Kind::layer) {
-    const Pair exact = to_pair(mean_);
+    const Pair exact = to_pair(moments_.mean);
     const double apart = std::fabs((mean - exact.hi) - exact.lo) - smallest_subnormal(DType::f64);
     const double allowed = mean_limit(op_.cols) * 0x1p-53 * largest_x_;
     errors.mean = apart <= 0 ? 0 : apart / allowed;

@@ -95,6 +95,12 @@ class Expected {
   // `y` holds op.cols elements from `first` on. Its type is op.y's, or f32 if op.y is smaller and is still to be
   // rounded from it. RMS norm ignores mean.
   Errors errors_of(const Array& y, std::size_t first, double mean, double rstd) const;
+  // The error of one element, which is y's element `at` and the row's column i.
+  double output_error(const Array& y, std::size_t at, std::size_t i) const;
+
+  Pair exact(std::size_t i) const { return y_[i]; }
+  const reference::Moments& moments() const { return moments_; }
+  double largest_xhat() const { return largest_xhat_; }
 
  private:
   Operation op_;
@@ -102,7 +108,8 @@ class Expected {
   std::vector<double> scale_, shift_;          // magnitudes; empty: 1 and 0
   double largest_xhat_, largest_x_, besides_;  // the last one for gamma = 1
   double growth_;
-  reference::Real mean_, rstd_;
+  reference::Moments moments_;
+  reference::Real rstd_;
 };
 
 struct ReportRow {

@@ -86,7 +86,7 @@ void check_sizes(const std::string& text) {
 }
 
 void check_eps(const std::string& text) {
-  const double eps = cli::parse_eps(text);
+  const double eps = cli::parse_number("--eps", text);
   expect(same_value(eps, std::strtod(text.c_str(), nullptr)), "eps equals the typed number");
 }
 

@@ -77,7 +77,9 @@ TEST(CliBenchCheck, IgnoresRowsThatAreNotFinite) {
   const float values[] = {1, 2, 3, 4, 1, INFINITY, 3, 4, 5, 6, 8, NAN};
   std::memcpy(x.bytes().data(), values, sizeof values);
   const cli::BenchProblem problem{cli::BenchForm::forward, Kind::layer, DType::f32, {3, 4}, {1}};
-  cli::BenchTensors tensors = make_tensors(problem, std::move(x));
+  cli::BenchTensors given;
+  given.x = std::move(x);
+  cli::BenchTensors tensors = make_tensors(problem, std::move(given));
   cli::BenchPass(problem, tensors, {}).run();
   EXPECT_TRUE(check_pass(problem, tensors).right());
   EXPECT_EQ(check_pass(problem, tensors).rows, 1U);

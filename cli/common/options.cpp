@@ -40,14 +40,15 @@ void add_norm_options(CLI::App& command, NormOptions& options, TakesBias bias) {
 }
 
 void add_run_options(CLI::App& command, NormOptions& options) {
-  add_value(command, "--threads", options.threads, "N", "Threads; 0 is one per processor (default 1)");
+  add_value(command, "--threads", options.threads, "N",
+            fmt::format("Threads; 0 is one per processor (default {})", options.threads).c_str());
   command.add_flag("--json", options.json, "Print a report as one line of JSON");
   command.add_flag("--quiet", options.quiet, "Show no progress on the terminal");
 }
 
 Norm norm_of(const NormOptions& options) {
   Norm norm;
-  norm.eps = parse_eps(options.eps);
+  norm.eps = parse_number("--eps", options.eps);
   norm.threads = parse_threads(options.threads);
   norm.kind = options.rms ? Kind::rms : Kind::layer;
   norm.zero_centered = options.zero_centered;
@@ -64,6 +65,12 @@ void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const
       axes_choice(options.axes, options.normalized_shape, options.groups, parameters.weight(), parameters.bias()));
   norm.weight = {&parameters.weight(), parameter_shape("weight", parameters.weight(), path, x.shape(), norm.groups)};
   norm.bias = {&parameters.bias(), parameter_shape("bias", parameters.bias(), path, x.shape(), norm.groups)};
+}
+
+void expect_shape_of(const NpyFile& x, const NpyFile& other) {
+  if (x.shape() == other.shape()) return;
+  throw Failure(fmt::format("{} has shape {}, but should have that of {}, {}", other.file().path(),
+                            shape_text(other.shape()), x.file().path(), shape_text(x.shape())));
 }
 
 void expect_room_for_json(bool json, const Outputs& outputs) {

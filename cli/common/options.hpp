@@ -38,6 +38,9 @@ void add_run_options(CLI::App& command, NormOptions& options);
 Norm norm_of(const NormOptions& options);
 void set_axes_and_parameters(const NormOptions& options, const NpyFile& x, const Parameters& parameters, Norm& norm);
 
+// Throws Failure if `other` has another shape than x.
+void expect_shape_of(const NpyFile& x, const NpyFile& other);
+
 // Throws Failure if the JSON report and an output would both go to standard output.
 void expect_room_for_json(bool json, const Outputs& outputs);
 

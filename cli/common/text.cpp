@@ -61,16 +61,16 @@ std::string_view without_plus(std::string_view number) {
   return number.substr(plus ? 1 : 0);
 }
 
-double parse_eps(const std::string& text) {
+double parse_number(std::string_view option, const std::string& text) {
   const std::string_view number = without_plus(text);
-  double eps = 0;
+  double value = 0;
   const char* end = number.data() + number.size();
-  const auto [stop, error] = std::from_chars(number.data(), end, eps);
+  const auto [stop, error] = std::from_chars(number.data(), end, value);
   if (stop == end && error == std::errc::result_out_of_range) {
-    throw Failure(fmt::format("--eps is '{}', which is out of the range of f64", text));
+    throw Failure(fmt::format("{} is '{}', which is out of the range of f64", option, text));
   }
-  if (stop == end && error == std::errc{}) return eps;
-  throw Failure(fmt::format("--eps is '{}', but should be a finite number >= 0", text));
+  if (stop == end && error == std::errc{}) return value;
+  throw Failure(fmt::format("{} is '{}', but should be a finite number >= 0", option, text));
 }
 
 std::size_t parse_threads(const std::string& text) {

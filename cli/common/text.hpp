@@ -43,8 +43,8 @@ DType parse_dtype(std::string_view option, const std::string& text);
 // Removes a plus before a number, which std::from_chars does not accept.
 std::string_view without_plus(std::string_view number);
 
-// Parses the value of --eps: any f64, including NaN and infinities. Throws Failure.
-double parse_eps(const std::string& text);
+// Parses the value of an option: any f64, including NaN and infinities. Throws Failure.
+double parse_number(std::string_view option, const std::string& text);
 
 // Parses the value of --threads; 0 is one per processor. Throws Failure.
 std::size_t parse_threads(const std::string& text);

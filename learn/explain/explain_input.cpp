@@ -334,7 +334,7 @@ void expect_text_of_forward(const ExplainOptions& options, const ExplainInput& i
 }
 
 void set_numbers(const ExplainOptions& options, ExplainInput& input) {
-  input.eps = parse_eps(options.eps);
+  input.eps = parse_number("--eps", options.eps);
   input.decimals = static_cast<int>(integer("--decimals", options.decimals, 0, kMostDecimals));
   if (!options.round.empty()) input.round = static_cast<int>(integer("--round", options.round, 0, kMostDecimals));
 }

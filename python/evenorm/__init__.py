@@ -3,6 +3,7 @@
 The modules and functions for PyTorch and JAX are in `evenorm.torch` and `evenorm.jax`, which are imported separately.
 """
 
+from evenorm._check import Check, check
 from evenorm._fused import add_layer_norm, add_rms_norm, layer_norm_int8, rms_norm_int8
 from evenorm._info import numerics_revision, target, targets, version
 from evenorm._norms import (
@@ -19,9 +20,11 @@ from evenorm._norms import (
 __version__ = version()
 
 __all__ = [
+    "Check",
     "__version__",
     "add_layer_norm",
     "add_rms_norm",
+    "check",
     "get_num_threads",
     "group_norm",
     "instance_norm",

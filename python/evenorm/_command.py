@@ -4,7 +4,8 @@ import os
 import pathlib
 import sys
 
+PROGRAM = pathlib.Path(__file__).parent / "bin" / "evenorm"
+
 
 def main() -> None:
-    program = pathlib.Path(__file__).parent / "bin" / "evenorm"
-    os.execv(program, ["evenorm", *sys.argv[1:]])
+    os.execv(PROGRAM, ["evenorm", *sys.argv[1:]])
