@@ -39,6 +39,7 @@ constexpr const char* kApplyExamples = R"(Examples:
   zcat x.npy.gz | evenorm apply - -o - | gzip > y.npy.gz           from and to pipes
 
 Files are .npy of f16, f32, f64 or bf16 ('<V2', as ml_dtypes writes it), of either byte order, in C or Fortran order.
+run.npz:x is the array x of a file that numpy.savez wrote, wherever a .npy file is read.
 Outputs are little-endian and in the order of the input; mean and rstd have the shape of the axes that are not
 normalised. A tensor larger than memory is processed in pieces. An output file is replaced as a whole at the end, or not
 at all; a pipe or device is written piece by piece. If X or the output is a pipe, rows that are not contiguous (Fortran

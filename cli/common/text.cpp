@@ -22,7 +22,10 @@ std::string time_text(double seconds) {
   return fmt::format("{:.1f} us", seconds * 1e6);
 }
 
-bool names_a_file(std::string_view text) { return text.ends_with(".npy") || text.find('/') != std::string_view::npos; }
+bool names_a_file(std::string_view text) {
+  return text.ends_with(".npy") || text.find(".npz") != std::string_view::npos ||
+         text.find('/') != std::string_view::npos;
+}
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   std::int64_t value = 0;

@@ -27,7 +27,7 @@ std::string time_text(double seconds);                        // "12.3 us"
 
 using internal::printable;
 
-// True if an argument that need not be a file names one: it ends in .npy or has a slash.
+// True if an argument that need not be a file names one: it ends in .npy, or has .npz or a slash in it.
 bool names_a_file(std::string_view text);
 
 // Parse all of `text`; empty if it is malformed. Sizes are integers separated by commas, "3,8".

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cli/common/text.hpp"
+#include "cli/files/npz.hpp"
 #include "cli/files/temporaries.hpp"
 
 namespace evenorm::cli {
@@ -140,6 +141,12 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) {
                           with_commas(*size_)));
 }
 
+void InputFile::narrow(std::string path, std::uint64_t offset, std::uint64_t size) {
+  path_ = std::move(path);
+  start_ = offset;
+  size_ = size;
+}
+
 void InputFile::expect_size(std::uint64_t size) {
   if (sequential_) size_ = size;
 }
@@ -159,6 +166,7 @@ void Outputs::remove_temporaries() noexcept {
 }
 
 std::size_t Outputs::add(std::string argument, const std::string& path) {
+  if (npz_path(path)) throw Failure(fmt::format("{} is {}, but outputs are .npy files", argument, path));
   Output output = path == "-" ? standard_output() : file(path);
   output.argument = std::move(argument);
   for (const Output& other : outputs_) {
@@ -215,7 +223,7 @@ void Outputs::expect_apart(const InputFile& input, std::string_view what, std::s
   for (const Output& output : outputs_) {
     if (!output.existing || !input.is(*output.existing)) continue;
     if (output.direct) throw Failure(fmt::format("{} and {} are the same file", what, output.path));
-    if (output.argument == replaceable) continue;
+    if (output.argument == replaceable && !input.is_part()) continue;
     throw Failure(fmt::format("{} is {}, but should be another file than {}", output.argument, output.path, what));
   }
 }

@@ -36,6 +36,10 @@ class InputFile {
   void read(std::uint64_t offset, std::span<std::byte> bytes);
   std::size_t read_up_to(std::uint64_t offset, std::span<std::byte> bytes);
 
+  // Makes this part of a regular file, with a name of its own, the whole of it.
+  void narrow(std::string path, std::uint64_t offset, std::uint64_t size);
+  bool is_part() const noexcept { return start_ != 0; }
+
   // Sets the least size that a pipe should have, once it is known.
   void expect_size(std::uint64_t size);
 
@@ -46,7 +50,7 @@ class InputFile {
   std::string path_;
   Descriptor descriptor_;
   bool sequential_ = false;
-  std::uint64_t start_ = 0;     // the offset of standard input, if it is a regular file
+  std::uint64_t start_ = 0;     // the offset in a regular file
   std::uint64_t position_ = 0;  // the bytes read from a pipe
   std::optional<std::uint64_t> size_;
 };

@@ -9,6 +9,7 @@
 
 #include "cli/common/layout.hpp"
 #include "cli/common/text.hpp"
+#include "cli/files/npz.hpp"
 
 namespace evenorm::cli {
 namespace {
@@ -51,6 +52,11 @@ std::size_t next_in_fortran_order(std::span<const std::int64_t> shape, std::vect
   return at;
 }
 
+InputFile open_npy(const std::string& path, Dash dash) {
+  const std::optional<NpzPath> npz = npz_path(path);
+  return npz ? open_in_npz(*npz) : InputFile(path, dash);
+}
+
 // Copies an array to C order. Only parameters need it; large tensors stay in the file's order.
 Array in_c_order(const Array& fortran) {
   Array result(fortran.dtype(), fortran.shape());
@@ -81,7 +87,7 @@ Array scratch_for(const Backward& backward) {
 
 void Array::Free::operator()(std::byte* data) const noexcept { ::operator delete(data, kAlignment); }
 
-NpyFile::NpyFile(const std::string& path, Dash dash) : file_(path, dash), header_(read_header(file_)) {}
+NpyFile::NpyFile(const std::string& path, Dash dash) : file_(open_npy(path, dash)), header_(read_header(file_)) {}
 
 Array NpyFile::allocate() const { return {header_.dtype, header_.shape}; }
 

@@ -1,10 +1,13 @@
 """evenorm.check: its numbers are those of NumPy's long double, for rows of every kind and results of any quality."""
 
+import subprocess
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import evenorm
+from evenorm._command import PROGRAM
 
 BF16 = ml_dtypes.bfloat16
 CHECKED = np.random.default_rng(3)
@@ -110,3 +113,10 @@ def test_axes_tensors_and_zero_centred_weights():
 def test_errors_name_the_argument(words, error):
     with pytest.raises((TypeError, ValueError), match=error):
         evenorm.check(**{"x": np.ones((2, 3), np.float32), **words})
+
+
+def test_the_program_reads_what_savez_writes(tmp_path):
+    x = np.float32(CHECKED.standard_normal((8, 6)))
+    np.savez(tmp_path / "run.npz", x=x, y=evenorm.layer_norm(x, 6))
+    words = [PROGRAM, "check", "--x", tmp_path / "run.npz:x", "--y", tmp_path / "run.npz:y", "--within", "4"]
+    assert subprocess.run(words, capture_output=True).returncode == 0
