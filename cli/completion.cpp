@@ -1,15 +1,11 @@
-// `evenorm completion` prints scripts with which bash, zsh and fish complete evenorm's commands, options, values and
-// files. The options come from describe.hpp.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <map>
+// `evenorm completion` prints scripts for bash, zsh and fish. They call `evenorm complete`, a hidden command, with the
+// words of a command line. It prints candidates for the last word, from describe.hpp.
+#include <algorithm>
 #include <memory>
 
 #include "cli/commands.hpp"
 #include "cli/common/describe.hpp"
 #include "cli/common/streams.hpp"
-#include "cli/common/text.hpp"
 
 namespace evenorm::cli {
 namespace {
@@ -20,194 +16,71 @@ constexpr const char* kCompletionExamples = R"(Examples:
   evenorm completion fish > ~/.config/fish/completions/evenorm.fish
   source <(evenorm completion bash)                  for this shell only)";
 
-// Puts text in single quotes. `escape` is the shell's form of a single quote inside them.
-std::string single_quoted(std::string_view text, std::string_view escape = "'\\''") {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string(escape) : std::string(1, c);
-  return result + "'";
-}
-
-std::vector<std::string> option_names(const CommandDescription& command) {
-  std::vector<std::string> names;
-  for (const OptionDescription& option : command.options) {
-    names.insert(names.end(), option.names.begin(), option.names.end());
-  }
-  return names;
-}
-
-const OptionDescription* positional(const CommandDescription& command) {
-  for (const OptionDescription& option : command.options) {
-    if (!option.positional.empty()) return &option;
-  }
-  return nullptr;
-}
-
-std::vector<std::string> command_names(const ProgramDescription& program) {
-  std::vector<std::string> names;
-  for (const CommandDescription& command : program.commands) names.push_back(command.name);
-  return names;
-}
-
-// --- bash ------------------------------------------------------------------------------------------------------------
-
-constexpr const char* kBashStart = R"(# bash completion of evenorm; made by `evenorm completion bash`.
-_evenorm_reply() {
-  local word
-  while IFS= read -r word; do COMPREPLY+=("$word"); done
-}
-
-_evenorm_files() {
-  compopt -o filenames 2>/dev/null
-  _evenorm_reply < <(compgen -f -- "$1")
-}
-
-_evenorm_words() { _evenorm_reply < <(compgen -W "$2" -- "$1"); }
-
+// Each script runs the program as it was typed. Without candidates, the shell offers files.
+constexpr const char* kBash = R"sh(# bash completion of evenorm
 _evenorm() {
-  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command= i
-  COMPREPLY=()
-  # bash splits --option=value into three words.
-  if [[ $current == = ]]; then
-    current=
-  elif [[ $previous == = ]]; then
-    previous=${COMP_WORDS[COMP_CWORD - 2]}
+  local IFS=$'\n' words=("${COMP_WORDS[@]:0:COMP_CWORD}" "$2")
+  COMPREPLY=($(compgen -W "$("${1/#\~/$HOME}" complete "${words[@]}" 2>/dev/null | cut -f 1)" -- "$2"))
+}
+complete -o default -F _evenorm evenorm
+)sh";
+
+constexpr const char* kZsh = R"sh(#compdef evenorm
+# zsh completion of evenorm
+_evenorm() {
+  local -a candidates
+  candidates=(${(f)"$(${~words[1]} complete "${(@)words[1,CURRENT]}" 2>/dev/null)"})
+  if (( $#candidates )); then
+    candidates=("${(@)candidates/$'\t'/:}")
+    _describe argument candidates
+  else
+    compset -P '--*='
+    _files
   fi
-)";
+}
+if [ "$funcstack[1]" = _evenorm ]; then
+  _evenorm "$@"
+else
+  compdef _evenorm evenorm
+fi
+)sh";
 
-std::string bash_value(const OptionDescription& option) {
-  if (!option.values.empty()) {
-    return fmt::format("_evenorm_words \"$current\" {}",
-                       single_quoted(fmt::format("{}", fmt::join(option.values, " "))));
-  }
-  return option.takes_file() ? "_evenorm_files \"$current\"" : ":  # no completion for this value";
+constexpr const char* kFish = R"sh(# fish completion of evenorm
+function __evenorm_candidates
+  set -l words (string replace -r '^~' ~ -- (commandline -opc) (commandline -ct))
+  $words[1] complete $words 2>/dev/null
+end
+complete -c evenorm -n '__evenorm_candidates | string length -q' -f -a '(__evenorm_candidates)'
+)sh";
+
+std::string lines(const std::vector<std::string>& names, const std::string& start, const std::string& end) {
+  std::string text;
+  for (const std::string& name : names) text += start + name + end + "\n";
+  return text;
 }
 
-// Maps the code that completes a value to the options, as "command option", that it is for.
-std::map<std::string, std::vector<std::string>> bash_values(const ProgramDescription& program) {
-  std::map<std::string, std::vector<std::string>> values;
-  for (const CommandDescription& command : program.commands) {
-    for (const OptionDescription& option : command.options) {
-      if (!option.takes_value()) continue;
-      for (const std::string& name : option.names) {
-        values[bash_value(option)].push_back(single_quoted(command.name + " " + name));
-      }
-    }
+// Returns a line for each candidate: the word, then a tab and its description if it has one. `words` begins with the
+// program and ends with the word to complete.
+std::string candidates(const CommandDescription& program, std::vector<std::string> words) {
+  std::erase(words, "=");  // bash splits --option=value into three words
+  words.resize(std::max<std::size_t>(words.size(), 2));
+  const CommandDescription* command = &program;
+  for (const CommandDescription& one : program.commands) {
+    if (words.size() > 2 && words[1] == one.name) command = &one;
   }
-  return values;
-}
-
-std::string bash_script(const ProgramDescription& program) {
-  std::string script = kBashStart;
-  script += fmt::format("  for ((i = 1; i < COMP_CWORD; i++)); do\n    case ${{COMP_WORDS[i]}} in\n      {})\n",
-                        fmt::join(command_names(program), " | "));
-  script += "        command=${COMP_WORDS[i]}\n        break\n        ;;\n    esac\n  done\n";
-  script += "  case \"$command $previous\" in\n";
-  for (const auto& [action, patterns] : bash_values(program)) {
-    script += fmt::format("    {})\n      {}\n      return\n      ;;\n", fmt::join(patterns, " | "), action);
+  const std::string last = words.back(), start = last.substr(0, last.find('=') + 1);
+  const std::string before = start.empty() ? words[words.size() - 2] : last.substr(0, start.size() - 1);
+  std::string options, arguments;
+  bool only_options = command != &program;
+  for (const OptionDescription& option : command->options) {
+    if (!option.type.empty() && std::ranges::count(option.names, before) != 0) return lines(option.values, start, "");
+    options += lines(option.names, "", "\t" + option.description);
+    if (!option.names.empty()) continue;
+    arguments += lines(option.values, "", "");
+    only_options = false;
   }
-  script += "  esac\n  case \"$command $current\" in\n";
-  script += fmt::format("    ' -'*) _evenorm_words \"$current\" {} ;;\n",
-                        single_quoted(fmt::format("{}", fmt::join(option_names(program.program), " "))));
-  script += fmt::format("    ' '*) _evenorm_words \"$current\" {} ;;\n",
-                        single_quoted(fmt::format("{}", fmt::join(command_names(program), " "))));
-  for (const CommandDescription& command : program.commands) {
-    script += fmt::format("    {}*) _evenorm_words \"$current\" {} ;;\n", single_quoted(command.name + " -"),
-                          single_quoted(fmt::format("{}", fmt::join(option_names(command), " "))));
-    if (const OptionDescription* argument = positional(command)) {
-      script += fmt::format("    {}*) {} ;;\n", single_quoted(command.name + " "), bash_value(*argument));
-    }
-  }
-  return script + "  esac\n}\n\ncomplete -F _evenorm evenorm\n";
-}
-
-// --- zsh -------------------------------------------------------------------------------------------------------------
-
-// Escapes text for the [...] or after the : of a specification.
-std::string zsh_escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '[' || c == ']' || c == ':' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result;
-}
-
-std::string zsh_value(const OptionDescription& option) {
-  const std::string type = zsh_escaped(option.type);
-  if (!option.values.empty()) return fmt::format(":{}:({})", type, fmt::join(option.values, " "));
-  return fmt::format(":{}:{}", type, option.takes_file() ? "_files" : "");
-}
-
-std::vector<std::string> zsh_specifications(const CommandDescription& command) {
-  std::vector<std::string> all;
-  int place = 0;
-  for (const OptionDescription& option : command.options) {
-    const std::string value = option.takes_value() ? zsh_value(option) : "";
-    if (option.names.empty()) {
-      all.push_back(single_quoted(std::to_string(++place) + value));
-      continue;
-    }
-    for (const std::string& name : option.names) {
-      all.push_back(single_quoted(
-          fmt::format("({}){}[{}]{}", fmt::join(option.names, " "), name, zsh_escaped(option.description), value)));
-    }
-  }
-  return all;
-}
-
-std::string zsh_script(const ProgramDescription& program) {
-  std::string script =
-      "#compdef evenorm\n# zsh completion of evenorm; made by `evenorm completion zsh`.\n_evenorm() {\n"
-      "  local curcontext=\"$curcontext\" state line\n  typeset -A opt_args\n";
-  script += fmt::format("  _arguments -C \\\n    {} \\\n    '1:command:->command' '*::argument:->arguments'\n",
-                        fmt::join(zsh_specifications(program.program), " \\\n    "));
-  script += "  case $state in\n    command)\n      local -a commands\n      commands=(\n";
-  for (const CommandDescription& command : program.commands) {
-    script += fmt::format("        {}\n", single_quoted(command.name + ":" + zsh_escaped(command.description)));
-  }
-  script += "      )\n      _describe command commands\n      ;;\n    arguments)\n      case $line[1] in\n";
-  for (const CommandDescription& command : program.commands) {
-    script += fmt::format("        {})\n          _arguments \\\n            {}\n          ;;\n", command.name,
-                          fmt::join(zsh_specifications(command), " \\\n            "));
-  }
-  return script +
-         "      esac\n      ;;\n  esac\n}\n\n"
-         "if [ \"$funcstack[1]\" = _evenorm ]; then\n  _evenorm \"$@\"\nelse\n  compdef _evenorm evenorm\nfi\n";
-}
-
-// --- fish ------------------------------------------------------------------------------------------------------------
-
-std::string fish_quoted(std::string_view text) { return single_quoted(text, "\\'"); }
-
-std::string fish_line(const std::string& condition, const OptionDescription& option) {
-  std::string line = "complete -c evenorm -n " + fish_quoted(condition);
-  for (const std::string& name : option.names) {
-    line += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-  }
-  if (!option.values.empty()) {
-    line += fmt::format(" {}-a {}", option.names.empty() ? "" : "-x ",
-                        fish_quoted(fmt::format("{}", fmt::join(option.values, " "))));
-  } else if (option.takes_file()) {
-    line += option.names.empty() ? " -F" : " -r -F";
-  } else if (option.takes_value()) {
-    line += " -x";
-  }
-  return line + " -d " + fish_quoted(option.description) + "\n";
-}
-
-std::string fish_script(const ProgramDescription& program) {
-  std::string script = "# fish completion of evenorm; made by `evenorm completion fish`.\ncomplete -c evenorm -f\n";
-  for (const OptionDescription& option : program.program.options) {
-    script += fish_line("__fish_use_subcommand", option);
-  }
-  for (const CommandDescription& command : program.commands) {
-    script += fmt::format("complete -c evenorm -n __fish_use_subcommand -a {} -d {}\n", command.name,
-                          fish_quoted(command.description));
-    for (const OptionDescription& option : command.options) {
-      script += fish_line("__fish_seen_subcommand_from " + command.name, option);
-    }
-  }
-  return script;
+  for (const CommandDescription& one : command->commands) arguments += lines({one.name}, "", "\t" + one.description);
+  return only_options || last.starts_with('-') ? options : arguments;
 }
 
 }  // namespace
@@ -221,10 +94,11 @@ void add_completion(CLI::App& app) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->footer(kCompletionExamples);
-  command->callback([shell, &app] {
-    const ProgramDescription program = describe(app);
-    print(*shell == "bash" ? bash_script(program) : *shell == "zsh" ? zsh_script(program) : fish_script(program));
-  });
+  command->callback([shell] { print(*shell == "bash" ? kBash : *shell == "zsh" ? kZsh : kFish); });
+
+  CLI::App* complete = app.add_subcommand("complete", "Print candidates for the last word")->group("");
+  complete->prefix_command();  // takes all words as they are
+  complete->callback([complete, &app] { print(candidates(describe(app), complete->remaining())); });
 }
 
 }  // namespace evenorm::cli

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "cli/commands.hpp"
 #include "cli/common/describe.hpp"
 #include "cli/common/streams.hpp"
-#include "cli/common/text.hpp"
 #include "evenorm/evenorm.hpp"
 
 namespace evenorm::cli {
@@ -40,7 +42,7 @@ std::string option_heading(const OptionDescription& option) {
   if (option.names.empty()) return italic(option.positional);
   std::vector<std::string> names;
   for (const std::string& name : option.names) names.push_back(bold(name));
-  return fmt::format("{}{}", fmt::join(names, ", "), option.takes_value() ? " " + italic(option.type) : "");
+  return fmt::format("{}{}", fmt::join(names, ", "), option.type.empty() ? "" : " " + italic(option.type));
 }
 
 std::string option_text(const OptionDescription& option) {
@@ -61,7 +63,7 @@ std::string synopsis(const CommandDescription& command) {
 }
 
 // Formats the footer's paragraphs, which empty lines separate. A paragraph may begin with "Heading:". Indented lines
-// keep their form.
+// keep their form. Headings of sections are in capitals.
 std::string paragraphs(std::string_view footer, std::string_view macro) {
   std::string text;
   while (!footer.empty()) {
@@ -71,7 +73,10 @@ std::string paragraphs(std::string_view footer, std::string_view macro) {
     const std::size_t colon = paragraph.find(':');
     const bool headed = colon < paragraph.find_first_of(".,;\n(") && colon + 1 < paragraph.size();
     if (headed) {
-      text += fmt::format("{} \"{}\"\n", macro, roff(paragraph.substr(0, colon)));
+      std::string heading(paragraph.substr(0, colon));
+      if (macro == ".SH")
+        std::ranges::transform(heading, heading.begin(), [](unsigned char c) { return std::toupper(c); });
+      text += fmt::format("{} \"{}\"\n", macro, roff(heading));
       paragraph.remove_prefix(colon + 1);
       paragraph.remove_prefix(paragraph.find_first_not_of(paragraph[0] == '\n' ? "\n" : " "));
     } else {
@@ -83,31 +88,21 @@ std::string paragraphs(std::string_view footer, std::string_view macro) {
   return text;
 }
 
-// The paragraphs as sections, whose headings are in capitals.
-std::string section(std::string_view footer) {
-  std::string text = paragraphs(footer, ".SH");
-  for (std::size_t at = text.find(".SH \""); at != std::string::npos; at = text.find(".SH \"", at + 1)) {
-    for (std::size_t i = at + 5; text[i] != '"'; ++i)
-      text[i] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[i])));
-  }
-  return text;
-}
-
 std::string command_text(const CommandDescription& command) {
   std::string text = fmt::format(".SS \"evenorm {}\"\n{}.\n", roff(command.name), roff(command.description));
   for (const OptionDescription& option : command.options) text += option_text(option);
   return text + paragraphs(command.footer, ".PP\n.B");
 }
 
-std::string manual(const ProgramDescription& program) {
+std::string manual(const CommandDescription& program) {
   std::string text = fmt::format(".TH EVENORM 1 \"\" \"evenorm {}\" \"User Commands\"\n", roff(version()));
-  text += fmt::format(".SH NAME\nevenorm \\- {}\n.SH SYNOPSIS\n", roff(program.program.description));
+  text += fmt::format(".SH NAME\nevenorm \\- {}\n.SH SYNOPSIS\n", roff(program.description));
   for (const CommandDescription& command : program.commands) text += synopsis(command) + ".br\n";
   text += bold("evenorm") + " " + bold("--help") + " | " + bold("--version") + "\n.SH OPTIONS\n";
-  for (const OptionDescription& option : program.program.options) text += option_text(option);
+  for (const OptionDescription& option : program.options) text += option_text(option);
   text += ".SH COMMANDS\n";
   for (const CommandDescription& command : program.commands) text += command_text(command);
-  return text + section(program.program.footer);
+  return text + paragraphs(program.footer, ".SH");
 }
 
 }  // namespace

@@ -134,19 +134,22 @@ TEST(CliCheck_Slow, QuickPassesAndReportsEveryRowInJson) {
 
 // --- completion and the manual page --------------------------------------------------------------------------------
 
-// Shells accept the scripts, and both cover the whole program. The expected commands and options come from --help, not
-// from the code that generates the scripts.
+// Both cover the whole program. The expected commands and options come from --help, not from describe.hpp.
 
+using ::testing::AnyOf;
 using ::testing::Contains;
+using ::testing::UnorderedElementsAreArray;
 
 struct ShellRun {
   int status = -1;
   std::string out;  // both streams
 };
 
+// Runs a command that finds `evenorm`.
 ShellRun shell(const std::string& command) {
   ShellRun run;
-  FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
+  const std::string folder = program().substr(0, program().rfind('/'));
+  FILE* pipe = popen(("exec 2>&1; PATH='" + folder + "':$PATH; " + command).c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("popen failed");
   char buffer[4096];
   for (std::size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) run.out.append(buffer, n);
@@ -190,92 +193,71 @@ Words options(const std::string& command) {
   return names;
 }
 
-// Bash's completions of the last of `words`, in a folder with these files.
-Words completed(const Words& words, const Words& files = {}) {
-  const TemporaryFolder folder, place;
-  write_file(folder / "script", output_of({"completion", "bash"}));
-  for (const std::string& file : files) write_file(place / file, "");
-  std::string list;
-  for (const std::string& word : words) list += "'" + word + "' ";
-  write_file(folder / "driver", "source '" + (folder / "script") + "'\ncd '" + (place / "") +
-                                    "'\nCOMP_WORDS=(evenorm " + list + ")\nCOMP_CWORD=" + std::to_string(words.size()) +
-                                    "\n_evenorm\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n");
-  const ShellRun run = shell("bash --norc '" + (folder / "driver") + "'");
-  EXPECT_EQ(run.status, 0) << run.out;
-  auto offered = lines_of(run.out);
-  std::sort(offered.begin(), offered.end());
-  return offered;
-}
-
-TEST(CliCompletion_Bash, OffersCommandsAndOptions) {
-  EXPECT_THAT(completed({""}), ::testing::UnorderedElementsAreArray(commands()));
-  EXPECT_THAT(completed({"ex"}), ElementsAre("explain"));
-  EXPECT_THAT(completed({"--v"}), ElementsAre("--version"));
-  for (const std::string& command : commands()) {
-    EXPECT_THAT(completed({command, "-"}), ::testing::UnorderedElementsAreArray(options(command))) << command;
-  }
-  EXPECT_THAT(completed({"explain", "4 2 8", "--zero"}), ElementsAre("--zero-centered"));
-}
-
-TEST(CliCompletion_Bash, OffersValues) {
-  EXPECT_THAT(completed({"explain", "--dtype", ""}), ElementsAre("bf16", "f16", "f32", "f64"));
-  EXPECT_THAT(completed({"explain", "--dtype", "f"}), ElementsAre("f16", "f32", "f64"));
-  EXPECT_THAT(completed({"explain", "--dtype", "=", "b"}), ElementsAre("bf16"));
-  EXPECT_THAT(completed({"explain", "--dtype", "="}), ElementsAre("bf16", "f16", "f32", "f64"));
-  EXPECT_THAT(completed({"completion", ""}), ElementsAre("bash", "fish", "zsh"));
-  EXPECT_THAT(completed({"explain", "--eps", ""}, {"file"}), ElementsAre(""));
-}
-
-TEST(CliCompletion_Bash, OffersFilesWhereTheyAreAccepted) {
-  const Words files{"x 1.npy", "x2.npy", "other"};
-  EXPECT_THAT(completed({"apply", "x"}, files), ElementsAre("x 1.npy", "x2.npy"));
-  EXPECT_THAT(completed({"apply", "x2.npy", "-o", ""}, files), ElementsAre("other", "x 1.npy", "x2.npy"));
-  EXPECT_THAT(completed({"grad", "x2.npy", "x"}, files), ElementsAre("x 1.npy", "x2.npy"));
-  EXPECT_THAT(completed({"grad", "x2.npy", "x2.npy", "--dbias", "o"}, files), ElementsAre("other"));
-  EXPECT_THAT(completed({"explain", "--weight", "o"}, files), ElementsAre("other"));
-  EXPECT_THAT(completed({"explain", "--weight", "=", "o"}, files), ElementsAre("other"));
-  EXPECT_THAT(completed({"info", ""}, files), ElementsAre(""));
-}
-
-TEST(CliCompletion, OtherShellsAcceptTheirScripts) {
+// What `echo evenorm LINE` prints after a key that inserts all candidates, in a folder with three files.
+std::string completed(const std::string& line) {
   const TemporaryFolder folder;
-  for (const char* name : {"zsh", "fish"}) {
-    write_file(folder / name, output_of({"completion", name}));
-    if (!installed(name)) continue;
-    const ShellRun run = shell(std::string(name) + " -n '" + (folder / name) + "'");
-    EXPECT_EQ(run.status, 0) << name;
-    EXPECT_EQ(run.out, "") << name;
-  }
+  for (const char* file : {"x 1.npy", "x2.npy", "other"}) write_file(folder / file, "");
+  write_file(folder / "keys", "HISTFILE=\ncd '" + (folder / "") + "'\nsource <(evenorm completion bash)\n" +
+                                  "bind 'TAB: insert-completions'\nevenorm " + line + "\t\x01" + "echo \n");
+  return shell("LC_ALL=C INPUTRC=/dev/null setsid -w bash --norc --noprofile -i 2>/dev/null <'" + (folder / "keys") +
+               "'")
+      .out;
 }
 
-TEST(CliCompletion, EveryOptionIsInEveryScriptAndTheManual) {
-  const std::string zsh = output_of({"completion", "zsh"}), fish = output_of({"completion", "fish"});
-  std::string manual = output_of({"manual"});
-  for (std::size_t at = 0; (at = manual.find("\\-", at)) != std::string::npos;) manual.erase(at, 1);
-  ASSERT_THAT(commands(),
-              ::testing::IsSupersetOf({"apply", "bench", "grad", "check", "explain", "info", "completion"}));
+TEST(CliCompletion, BashOffersCommandsAndOptions) {
+  EXPECT_THAT(words_of(completed("")), UnorderedElementsAreArray(Words{"evenorm"} + commands()));
   for (const std::string& command : commands()) {
-    EXPECT_THAT(zsh, HasSubstr("        " + command + ")\n")) << command;
-    const std::size_t start = manual.find(".SS \"evenorm " + command + "\"");
-    ASSERT_NE(start, std::string::npos) << command;
-    const std::string part = manual.substr(start, manual.find("\n.SS", start) - start);
-    ASSERT_THAT(options(command), Contains("--help"));
-    for (const std::string& option : options(command)) {
-      EXPECT_THAT(part, HasSubstr("\\fB" + option + "\\fR")) << command;
-      EXPECT_THAT(zsh, HasSubstr(")" + option + "["));
-      const std::string flag = option.starts_with("--") ? " -l " + option.substr(2) : " -s " + option.substr(1);
-      EXPECT_THAT(fish, HasSubstr(flag + " "));
-    }
+    EXPECT_THAT(words_of(completed(command + " -")),
+                UnorderedElementsAreArray(Words{"evenorm", command} + options(command)));
   }
-  const std::string grad = zsh.substr(zsh.find("        grad)\n"));
-  for (const char* argument : {"'1:FILE:_files'", "'2:FILE:_files'"}) {
-    EXPECT_THAT(grad.substr(0, grad.find(";;")), HasSubstr(argument));
+  EXPECT_EQ(completed("--v"), "evenorm --version\n");
+  EXPECT_EQ(completed("explain '4 2 8' --zero"), "evenorm explain 4 2 8 --zero-centered\n");
+  EXPECT_EQ(completed("info "), "evenorm info --help --json -h\n");
+}
+
+TEST(CliCompletion, BashOffersValuesAndFiles) {
+  EXPECT_EQ(completed("explain --dtype "), "evenorm explain --dtype bf16 f16 f32 f64\n");
+  EXPECT_EQ(completed("explain --dtype f"), "evenorm explain --dtype f16 f32 f64\n");
+  EXPECT_EQ(completed("explain --dtype="), "evenorm explain --dtype=bf16 f16 f32 f64\n");
+  EXPECT_EQ(completed("explain --dtype=b"), "evenorm explain --dtype=bf16\n");
+  EXPECT_EQ(completed("completion "), "evenorm completion bash fish zsh\n");
+  EXPECT_EQ(completed("grad other x"), "evenorm grad other x 1.npy x2.npy\n");
+  EXPECT_EQ(completed("apply x2.npy -o o"), "evenorm apply x2.npy -o other\n");
+  EXPECT_EQ(completed("explain --weight=o"), "evenorm explain --weight=other\n");
+}
+
+TEST(CliCompletion, OtherShellsOfferTheSame) {
+  if (installed("fish")) {
+    EXPECT_EQ(shell("fish -Nc 'evenorm completion fish | source; complete -C \"evenorm explain --dtype=\"'").out,
+              "--dtype=bf16\n--dtype=f16\n--dtype=f32\n--dtype=f64\n");
+  }
+  if (installed("zsh")) {  // with stand-ins for its functions
+    EXPECT_EQ(shell("zsh -fc 'compdef() {}; _describe() { echo $candidates }; source <(evenorm completion zsh); "
+                    "words=(evenorm explain --dtype=) CURRENT=3; _evenorm'")
+                  .out,
+              "--dtype=f64 --dtype=f32 --dtype=bf16 --dtype=f16\n");
   }
 }
 
 TEST(CliCompletion, RejectsWrongUse) {
   expect_refused({"completion"}, "");
   expect_refused({"completion", "tcsh"}, "tcsh not in {bash,zsh,fish}");
+}
+
+TEST(CliManual, HasEveryOption) {
+  std::string manual = output_of({"manual"});
+  for (std::size_t at = 0; (at = manual.find("\\-", at)) != std::string::npos;) manual.erase(at, 1);
+  ASSERT_THAT(commands(),
+              ::testing::IsSupersetOf({"apply", "bench", "grad", "check", "explain", "info", "completion"}));
+  for (const std::string& command : commands()) {
+    const std::size_t start = manual.find(".SS \"evenorm " + command + "\"");
+    ASSERT_NE(start, std::string::npos) << command;
+    const std::string part = manual.substr(start, manual.find("\n.SS", start) - start);
+    ASSERT_THAT(options(command), Contains("--help"));
+    for (const std::string& option : options(command)) {
+      EXPECT_THAT(part, HasSubstr("\\fB" + option + "\\fR")) << command;
+    }
+  }
 }
 
 TEST(CliManual, HasItsSectionsAndIsHidden) {
@@ -285,7 +267,7 @@ TEST(CliManual, HasItsSectionsAndIsHidden) {
                               ".SH \"EXIT STATUS\"\n", ".SH \"ENVIRONMENT\"\n"}) {
     EXPECT_THAT(manual, HasSubstr(section));
   }
-  EXPECT_THAT(commands(), Not(Contains("manual")));
+  EXPECT_THAT(commands(), Not(Contains(AnyOf("manual", "complete"))));
 }
 
 TEST(CliManual, FormatsWithoutWarnings) {

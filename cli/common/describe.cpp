@@ -26,19 +26,14 @@ OptionDescription describe_option(const CLI::Option& given) {
   return option;
 }
 
-CommandDescription describe_command(const CLI::App& app) {
-  CommandDescription command{app.get_name(), app.get_description(), app.get_footer(), {}};
-  for (const CLI::Option* option : app.get_options()) command.options.push_back(describe_option(*option));
-  return command;
-}
-
 }  // namespace
 
-ProgramDescription describe(const CLI::App& app) {
-  ProgramDescription program{describe_command(app), {}};
-  const auto shown = [](const CLI::App* command) { return !command->get_group().empty(); };
-  for (const CLI::App* command : app.get_subcommands(shown)) program.commands.push_back(describe_command(*command));
-  return program;
+CommandDescription describe(const CLI::App& app) {
+  CommandDescription command{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
+  for (const CLI::Option* option : app.get_options()) command.options.push_back(describe_option(*option));
+  const auto shown = [](const CLI::App* one) { return !one->get_group().empty(); };
+  for (const CLI::App* one : app.get_subcommands(shown)) command.commands.push_back(describe(*one));
+  return command;
 }
 
 }  // namespace evenorm::cli

@@ -1,5 +1,5 @@
-// The program's commands and options as plain data, read from the parser, so that completion scripts and the manual
-// page always agree with it.
+// The program's commands and options as plain data, read from the parser, so that completions and the manual page
+// always agree with it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,22 +15,16 @@ struct OptionDescription {
   std::string description;
   std::vector<std::string> values;  // the valid values, if there is a fixed set
   bool required = false;
-
-  bool takes_value() const { return !type.empty(); }
-  bool takes_file() const { return type.find("FILE") != std::string::npos; }
 };
 
 struct CommandDescription {
   std::string name, description;
   std::string footer;  // examples, then paragraphs
   std::vector<OptionDescription> options;
+  std::vector<CommandDescription> commands;  // of the program, without hidden ones
 };
 
-struct ProgramDescription {
-  CommandDescription program;
-  std::vector<CommandDescription> commands;  // without hidden ones
-};
-
-ProgramDescription describe(const CLI::App& app);
+// Describes the program.
+CommandDescription describe(const CLI::App& app);
 
 }  // namespace evenorm::cli
