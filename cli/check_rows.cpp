@@ -187,7 +187,7 @@ Json measured(const contracts::Operation& op, const std::string& path, const std
     of_y += line("largest", fmt::format("{} in row {}, column {}", number(s.error.value), s.error.row, s.error.col)) +
             line("largest of each row", fmt::format("median {}, 99 % at most {}", number(error), number(error_99)));
   }
-  of_x += line(fmt::format("eps = {}", op.eps),
+  of_x += line(fmt::format("eps = {:.6g}", op.eps),
                fmt::format("changes {} rows by more than {}", with_commas(s.changed_by_eps), kEpsMatters)) +
           line(rms ? "rows of zeros" : "constant rows", with_commas(s.constant)) +
           line("rows not finite", with_commas(s.not_finite) + (s.not_finite > 0 ? ", not measured" : ""));
