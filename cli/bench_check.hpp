@@ -9,7 +9,7 @@
 namespace evenorm::cli {
 
 struct BenchVerdict {
-  std::size_t rows = 0;  // checked rows; rows of x that are not finite are skipped
+  std::size_t rows = 0;  // checked rows; rows of x that are not finite are skipped, or all for such a weight
   double worst = 0;      // the largest error / the allowed error
   std::string of{};      // where that error is: "y, row 0"
 

@@ -31,13 +31,15 @@ struct RowFinding {
 RowFinding find(const contracts::Operation& op, const contracts::Array& x, const contracts::Array& weight,
                 const contracts::Array& bias, const contracts::Array& y) {
   const contracts::Expected expected(op, x, weight, bias);
-  const auto var = static_cast<double>(expected.moments().var);
-  RowFinding row{.is_finite = var == var, .is_constant = var == 0, .std = std::sqrt(var)};
+  const reference::Moments& moments = expected.moments();
+  RowFinding row{.is_finite = moments.var == moments.var, .is_constant = moments.var == 0};
   if (!row.is_finite) return row;
-  if (!row.is_constant) {
-    const double eps_share = std::sqrt(var + op.eps) / row.std;
+  if (!row.is_constant) {  // the variance itself may leave the range of f64
+    const reference::Real rstd = reference::rstd(moments, 0);
+    const auto eps_share = static_cast<double>(rstd / reference::rstd(moments, op.eps));
     row.eps_matters = 1 - 1 / eps_share > kEpsMatters;
-    row.mean_over_std = std::fabs(static_cast<double>(expected.moments().mean)) / row.std;
+    row.std = static_cast<double>(1 / rstd);
+    row.mean_over_std = std::fabs(static_cast<double>(moments.mean * rstd));
     row.largest_xhat = expected.largest_xhat() * eps_share;
   }
   for (std::size_t i = 0; i < op.cols; ++i) {
@@ -46,8 +48,9 @@ RowFinding find(const contracts::Operation& op, const contracts::Array& x, const
     if (size_of(op.y) != 2) continue;
     const contracts::Pair exact = expected.exact(i);
     const std::uint64_t nearest = reference::round_to(op.y, static_cast<reference::Real>(exact.hi) + exact.lo);
-    const auto value = static_cast<double>(reference::widen(op.y, &nearest, 1)[0]);
-    if (contracts::value_at(y, i) != value) ++row.misrounded;
+    const auto wanted = static_cast<double>(reference::widen(op.y, &nearest, 1)[0]);
+    const double value = contracts::value_at(y, i);
+    if (value != wanted && (value == value || wanted == wanted)) ++row.misrounded;
   }
   return row;
 }
@@ -66,7 +69,7 @@ struct Summary {
   std::uint64_t rows = 0, not_finite = 0, constant = 0, changed_by_eps = 0, misrounded = 0;
   double smallest_std = std::numeric_limits<double>::infinity(), largest_std = 0;
   Largest mean_over_std, xhat, error;
-  std::vector<float> means, errors;  // of each finite row
+  std::vector<double> means{}, errors{};  // of each finite row
 
   void include(const RowFinding& row) {
     const std::uint64_t number = rows++;
@@ -80,17 +83,17 @@ struct Summary {
     mean_over_std.include(row.mean_over_std, number);
     xhat.include(row.largest_xhat, number);
     error.include(row.error, number, row.col);
-    means.push_back(static_cast<float>(row.mean_over_std));
-    errors.push_back(static_cast<float>(row.error));
+    means.push_back(row.mean_over_std);
+    errors.push_back(row.error);
   }
 };
 
 // The least value that at least this share of the values does not exceed. Reorders them; they are not empty.
-double quantile(std::vector<float>& values, double share) {
+double quantile(std::vector<double>& values, double share) {
   const auto rank = std::max(1.0, std::ceil(share * static_cast<double>(values.size())));
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(rank) - 1;
   std::nth_element(values.begin(), at, values.end());
-  return static_cast<double>(*at);
+  return *at;
 }
 
 contracts::Operation operation_of(const Norm& norm, DType x, DType y) {
@@ -130,6 +133,8 @@ std::vector<RowFinding> measure(const contracts::Operation& op, const Forward& f
 Summary summarise(const contracts::Operation& op, NormPieces& pieces, std::optional<NpyFile>& y,
                   const Executor& executor, bool shows_progress) {
   Summary summary;
+  summary.means.reserve(pieces.all().rows());
+  summary.errors.reserve(pieces.all().rows());
   Progress progress(pieces.all().elements() * size_of(op.x), shows_progress);
   for (std::int64_t i = 0; i < pieces.all().count(); ++i) {
     const Piece piece = pieces.all()[i];
@@ -160,9 +165,10 @@ Json measured(const contracts::Operation& op, const std::string& path, const std
             {"rows_changed_by_eps", s.changed_by_eps},
             {"constant_rows", s.constant},
             {"rows_not_finite", s.not_finite},
+            {"error", {{"largest", nullptr}}},
             {"bound", bound}};
-  std::string of_x =
-      fmt::format("{}: {} rows of {}, {}\n", printable(path), with_commas(s.rows), with_commas(op.cols), name(op.x));
+  std::string of_x = fmt::format("{}: {} row{} of {}, {}\n", printable(path), with_commas(s.rows),
+                                 s.rows == 1 ? "" : "s", with_commas(op.cols), name(op.x));
   std::string of_y = fmt::format("{}: {}, {}; errors in u = 2^-{} of |gamma| max|xhat| + |beta|\n",
                                  y.empty() ? "evenorm" : printable(y), rms ? "RMS norm" : "layer norm", name(op.y),
                                  op.arithmetic() == DType::f64 ? 53 : 24);
@@ -210,8 +216,8 @@ void expect_order_of(const NpyFile& x, const NpyFile& y) {
 }
 
 void expect_memory(const std::string& x, std::uint64_t rows, std::uint64_t cols, std::size_t threads) {
-  constexpr std::uint64_t kOfElement = 128, kOfRow = 2 * sizeof(float);  // of a row in the reference; in Summary
-  const std::uint64_t needed = kOfElement * cols * threads + kOfRow * rows;
+  constexpr std::uint64_t kOfElement = 128, kOfRow = 2 * sizeof(double);  // of a row in the reference; in Summary
+  const std::uint64_t needed = kOfElement * cols * std::min<std::uint64_t>(threads, rows) + kOfRow * rows;
   const std::optional<std::uint64_t> available = available_memory();
   if (!available || needed <= *available) return;
   throw Failure(fmt::format("{} has {} rows of {}, whose check takes {} bytes of memory, but {} are available", x,
@@ -224,6 +230,7 @@ int check_rows(const RowsOptions& options) {
   Norm norm = norm_of(options.norm);
   const double within =
       options.within.empty() ? std::numeric_limits<double>::infinity() : parse_number("--within", options.within);
+  if (!(within >= 0)) throw Failure(fmt::format("--within is '{}', but should be 0 or more", options.within));
   NpyFile x(options.x);
   std::optional<NpyFile> y;
   if (!options.y.empty()) {
@@ -242,12 +249,15 @@ int check_rows(const RowsOptions& options) {
   expect_memory(options.x, pieces.all().rows(), op.cols, executor.threads);
   parameters.read();
   Summary summary = summarise(op, pieces, y, executor, !options.norm.quiet);
-  const bool pass = summary.error.value <= within;
+  const bool any = summary.rows > summary.not_finite;
+  const bool pass = std::isinf(within) || (any && summary.error.value <= within);
   Json json = norm_report(options.x, x, norm, summary.rows);
   json.update(measured(op, options.x, options.y, summary));
   json["pass"] = pass;
   std::string text = json["text"];
-  if (!pass) text += fmt::format("FAILED: {} is beyond --within {}\n", number(summary.error.value), within);
+  if (!pass)
+    text += any ? fmt::format("FAILED: {} is beyond --within {}\n", summary.error.value, within)
+                : "FAILED: no row is finite\n";
   json["text"] = text;
   print(options.norm.json ? line_of(json) : text);
   return pass ? kDone : kCheckFailed;

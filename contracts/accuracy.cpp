@@ -192,17 +192,17 @@ Expected::Expected(const Operation& op, const Array& x, const Array& weight, con
   }
 }
 
-double Expected::output_error(const Array& y, std::size_t at, std::size_t i) const {
-  const double scale = op_.weight ? scale_[i] : 1;
+double Expected::error_of(const Array& y, std::size_t at, std::size_t i, double besides) const {
+  const double exact = y_[i].hi, value = value_at(y, at);
+  if (!std::isfinite(exact)) return value == exact || (value != value && exact != exact) ? 0 : kInfinity;
+  const double scale = op_.weight ? scale_[i] : 1, shift = op_.bias ? shift_[i] : 0;
   return error_in_u(bits_at(y, at), y_[i],
-                    OutputBound{op_.arithmetic(), y.dtype(), scale, largest_xhat_, op_.bias ? shift_[i] : 0,
-                                besides_ * scale}) /
-         growth_;
+                    OutputBound{op_.arithmetic(), y.dtype(), scale, largest_xhat_, shift, besides * scale});
 }
 
 Errors Expected::errors_of(const Array& y, std::size_t first, double mean, double rstd) const {
   Errors errors;
-  for (std::size_t i = 0; i < op_.cols; ++i) errors.include({output_error(y, first + i, i), 0, 0});
+  for (std::size_t i = 0; i < op_.cols; ++i) errors.include({error_of(y, first + i, i, besides_) / growth_, 0, 0});
   errors.rstd = relative_error_in_u(rstd, rstd_, unit_roundoff(op_.arithmetic())) / growth_;
   if (op_.kind == Kind::layer) {
     const Pair exact = to_pair(moments_.mean);

@@ -95,14 +95,16 @@ class Expected {
   // `y` holds op.cols elements from `first` on. Its type is op.y's, or f32 if op.y is smaller and is still to be
   // rounded from it. RMS norm ignores mean.
   Errors errors_of(const Array& y, std::size_t first, double mean, double rstd) const;
-  // The error of one element, which is y's element `at` and the row's column i.
-  double output_error(const Array& y, std::size_t at, std::size_t i) const;
+  // The error of y's element `at`, the row's column i, in u alone: without what errors_of() allows for the mean.
+  double output_error(const Array& y, std::size_t at, std::size_t i) const { return error_of(y, at, i, 0); }
 
   Pair exact(std::size_t i) const { return y_[i]; }
   const reference::Moments& moments() const { return moments_; }
   double largest_xhat() const { return largest_xhat_; }
 
  private:
+  double error_of(const Array& y, std::size_t at, std::size_t i, double besides) const;
+
   Operation op_;
   std::vector<Pair> y_;
   std::vector<double> scale_, shift_;          // magnitudes; empty: 1 and 0

@@ -63,6 +63,41 @@ TEST_F(CliCheckRows, MeasuresNanAsInfinite) {
   }
 }
 
+// What is not finite has to be exactly that, in the columns of such a weight or bias only.
+TEST_F(CliCheckRows, ExpectsInfinitiesAndNanWhereTheParametersHaveThem) {
+  write("x.npy", "(2, 3)", {1, 2, 4, 5, 1, 1});
+  write("w.npy", "(3,)", {1, NAN, 1});
+  write("b.npy", "(3,)", {INFINITY, 0, 0});
+  done("apply x.npy -o y.npy --weight w.npy --bias b.npy");
+  const std::string line = "check --x x.npy --y y.npy --weight w.npy --bias b.npy --within 4";
+  EXPECT_EQ(run_line(line).status, 0);
+  const Floats right = floats("y.npy");
+  for (const std::size_t column : {0, 1}) {
+    Floats y = right;
+    y[3 + column] = column == 0 ? -INFINITY : 0;
+    write("y.npy", "(2, 3)", y);
+    EXPECT_EQ(run_line(line).status, 1);
+  }
+  EXPECT_EQ(report("bench x.npy --weight w.npy --grad --seconds 1e-3")["checked_rows"], 0);
+}
+
+TEST_F(CliCheckRows, MeasuresF64RowsOfAnyMagnitude) {
+  write("x.npy", npy_bytes_of("<f8", "(3, 2)", bytes_of<double>({1e300, -1e300, 1e-310, 3e-310, 9007199254740992, 0})));
+  write("y.npy", npy_bytes_of("<f8", "(3, 2)", bytes_of<double>({1, -1, 0, 0, 2, -1})));
+  const json told = report("check --x x.npy --y y.npy");
+  EXPECT_EQ(told["constant_rows"], 0);
+  EXPECT_EQ(told["rows_changed_by_eps"], 1);
+  EXPECT_EQ(told["std"]["largest"], 1e300);
+  EXPECT_EQ(told["error"]["largest"], 0x1p53);  // 1 apart
+}
+
+TEST_F(CliCheckRows, PassesNothingThatItDidNotMeasure) {
+  write("x.npy", "(1, 2)", {NAN, 1});
+  write("y.npy", "(1, 2)", {1, 1});
+  EXPECT_EQ(run_line("check --x x.npy --y y.npy --within 4").status, 1);
+  EXPECT_TRUE(report("check --x x.npy --y y.npy")["error"]["largest"].is_null());
+}
+
 TEST_F(CliCheckRows, RefusesWrongUse) {
   write("w.npy", "(6,)", Floats(6, 1));
   write("x.npy", "(8, 6)", Floats(48));
@@ -72,6 +107,8 @@ TEST_F(CliCheckRows, RefusesWrongUse) {
   refused("check --x x.npy --y y.npy", "y.npy is in Fortran order, but should be in that of x.npy");
   refused("check --x z.npy", "z.npy has shape (0, 6), but should have elements");
   refused("check --x x.npy --within four", "--within is 'four', but should be");
+  refused("check --x x.npy --within nan", "--within is 'nan', but should be 0 or more");
+  refused("check --x x.npy --quick", "--quick excludes --x");
   refused("check --x x.npy --axes 2", "--axes names axis 2");
   refused("check --y x.npy", "--y requires --x");
   refused("check --weight w.npy", "--weight requires --x");

@@ -167,7 +167,7 @@ std::vector<Wrong> wrong_calls() {
       {"GroupsOfAnotherWeight", kApply + "--groups 3 --weight w2.npy", "one element for each channel, (3)"},
       {"WeightMissing", kApply + "--weight none.npy", "none.npy: cannot be read"},
       {"WeightEmpty", kApply + "--weight ''", "--weight"},
-      {"WeightFromStandardInput", kApply + "--weight -", "only input tensors can be standard input"},
+      {"WeightFromStandardInput", kApply + "--weight -", "standard input is not taken here"},
       {"ZeroCenteredAlone", kApply + "--zero-centered", "weight is absent"},
       {"UnknownDtype", kApply + "--dtype f8", "--dtype is 'f8', but should be f64, f32, bf16 or f16"},
       {"UnknownOption", kApply + "--colour", "--colour"},

@@ -50,8 +50,8 @@ TEST_F(Npz, FindsAnArrayByItsName) {
   }
   write("one.npz", npz_of({{"x", kX}}));
   EXPECT_EQ(cli::read_npy(folder / "one.npz").shape(), (std::vector<std::int64_t>{3}));
-  refused("apply run.npz -o y.npy", "run.npz has 2 arrays (x, y), and one should be named as run.npz:NAME");
-  refused("apply run.npz:z -o y.npy", "run.npz has 2 arrays (x, y)");
+  refused("apply run.npz -o y.npy", "run.npz has no array ''; run.npz:NAME names one of: x, y");
+  refused("apply run.npz:z -o y.npy", "run.npz has no array 'z'; run.npz:NAME names one of: x, y");
   refused("apply run.npz:x -o run.npz", "-o is run.npz, but outputs are .npy files");
   write("packed.npz", npz_of({{"x", kX}}, false, 8));
   refused("apply packed.npz:x -o y.npy", "packed.npz has a compressed x, but it should be as numpy.savez writes it");

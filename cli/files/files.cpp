@@ -80,7 +80,7 @@ InputFile::InputFile(std::string path, Dash dash) : path_(std::move(path)) {
   } else if (dash == Dash::standard_input) {
     open_standard_input();
   } else {
-    fail(path_, "is not a file (only input tensors can be standard input)");
+    fail(path_, "is not a file (and standard input is not taken here)");
   }
 }
 
@@ -90,7 +90,7 @@ void InputFile::open_regular() {
   struct stat status {};
   if (descriptor_.get() < 0 || fstat(descriptor_.get(), &status) != 0) fail(path_, "cannot be read", errno);
   if (S_ISDIR(status.st_mode)) fail(path_, "is a directory, but should be a file");
-  if (!S_ISREG(status.st_mode)) fail(path_, "is a device or pipe, but should be a regular file (X can be -)");
+  if (!S_ISREG(status.st_mode)) fail(path_, "is a device or pipe, but should be a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 

@@ -14,7 +14,7 @@ namespace {
 class Record {
  public:
   Record(InputFile& file, std::uint64_t offset, std::uint64_t bytes) : file_(file) {
-    if (offset > *file.size() || bytes > *file.size() - offset) refuse();
+    if (bytes > kMost || offset > *file.size() || bytes > *file.size() - offset) refuse();
     bytes_.resize(bytes);
     file.read(offset, bytes_);
   }
@@ -35,6 +35,8 @@ class Record {
   [[noreturn]] void refuse() const { throw Failure(fmt::format("{} is not a whole .npz file", file_.path())); }
 
  private:
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 26U;  // of a directory, which lists some 10^6 arrays there
+
   const std::byte* within(std::size_t place, std::size_t length) const {
     if (place > bytes_.size() || length > bytes_.size() - place) refuse();
     return bytes_.data() + place;
@@ -121,8 +123,8 @@ InputFile open_in_npz(const NpzPath& path) {
   }
   std::vector<std::string> names;
   for (const Member& member : members) names.push_back(printable(member.name, 80));
-  throw Failure(fmt::format("{} has {} arrays ({}), and one should be named as {}:NAME", file.path(), names.size(),
-                            fmt::join(names, ", "), file.path()));
+  throw Failure(fmt::format("{} has no array '{}'; {}:NAME names one of: {}", file.path(), printable(path.array),
+                            file.path(), fmt::join(names, ", ")));
 }
 
 }  // namespace evenorm::cli

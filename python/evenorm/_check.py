@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import operator
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from typing import Any, SupportsFloat
@@ -60,16 +62,18 @@ def check(
     """
     arrays = {"x": x, "y": y, "weight": weight, "bias": bias}
     words = [str(PROGRAM), "check", "--json", f"--eps={float(eps)!r}"]
-    words += [f"--axes={','.join(map(str, np.atleast_1d(np.asarray(axis, int))))}"]
+    words += [f"--axes={','.join(str(operator.index(one)) for one in np.atleast_1d(axis))}"]
     words += ["--rms"] * bool(rms) + ["--zero-centered"] * bool(zero_centered)
     words += [] if within is None else [f"--within={float(within)!r}"]
     with contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context(_file(a, name)) for name, a in arrays.items() if a is not None}
+        files = {
+            name: stack.enter_context(_file(a, name)) for name, a in arrays.items() if a is not None or name == "x"
+        }
         words += [f"--{name}=/dev/fd/{number}" for name, number in files.items()]
         made = subprocess.run(words, pass_fds=[*files.values()], capture_output=True, text=True)
     said = made.stdout or made.stderr.strip().removeprefix("evenorm: ").replace("--axes", "axis")
-    for name, number in files.items():
-        said = said.replace(f"/dev/fd/{number}", name)
+    names = {str(number): name for name, number in files.items()}
+    said = re.sub(r"/dev/fd/(\d+)", lambda found: names.get(found[1], found[0]), said)
     if not made.stdout:
         raise ValueError(said)
     return Check(json.loads(said))
@@ -90,7 +94,7 @@ def _file(array: Array, name: str) -> Iterator[int]:
     descriptor = os.memfd_create(name)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
-            np.save(file, np.ascontiguousarray(array))
+            np.save(file, np.asarray(array, order="C"))
         yield descriptor
     finally:
         os.close(descriptor)
