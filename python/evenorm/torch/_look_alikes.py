@@ -266,11 +266,11 @@ def _make(cls: type[nn.Module], recipe: Recipe) -> type[nn.Module]:
         return ", ".join(filter(None, (cls.extra_repr(self), "evenorm=True")))
 
     # Quantisers and other tools know a norm by the name of its class, so the class keeps it.
+    names = ("__module__", "__doc__", "__firstlineno__")  # the last is what inspect.getsource reads from Python 3.13 on
     body: dict[str, Any] = {
+        **{name: vars(cls)[name] for name in names if name in vars(cls)},
         "__reduce_ex__": reduce,
-        "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__,
         "extra_repr": extra_repr,
         "_is_quantizable": True,  # static quantization knows the operations of cls's forward
         "evenorm_recipe": recipe,
