@@ -4,6 +4,7 @@ import copy
 import pickle
 import warnings
 import weakref
+from types import MethodType
 
 import pytest
 import torch
@@ -162,6 +163,17 @@ def test_forward_replaced_on_the_object_is_left():
     assert type(norm) is nn.LayerNorm and type(look_alike) is ScaleShift
     own = "its forward or __call__ is not that of its class"
     assert reasons(report) == ["its forward was replaced on the object itself", own]
+
+
+def test_forward_of_the_class_on_the_object_is_no_other():
+    model = nn.Sequential(nn.LayerNorm(C), ScaleShift(), ScaleShift())
+    model[2].forward = ScaleShift().forward  # of another object
+    for act in (et.convert, et.revert):
+        for norm in model[:2]:
+            norm.forward = norm.forward
+        assert et.inspect(model[:1], torch.randn(9, C) + 1e4).norms[0].evenorm_error < 4  # that of evenorm's forward
+        assert names(act(model)) == ["0", "1"]
+        assert all(norm.forward == MethodType(type(norm).forward, norm) for norm in model[:2])
 
 
 def test_modules_with_hooks_of_opacus_are_left():

@@ -8,6 +8,7 @@ torch.nn's own is a norm.
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, NoReturn
 
 import torch
@@ -19,7 +20,7 @@ from evenorm._tables import Left, Replaced, grouped, report
 from . import _look_alikes, _trial
 from ._exporters import OWN, register_counted
 
-EVERY_MODULES = frozenset(vars(nn.Module()))  # the attributes that every module has
+EVERY_MODULES = frozenset(vars(nn.Module())) | {"forward"}  # the attributes that every module has
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,6 +107,7 @@ def swap_classes(
         result = choose(module)
         if isinstance(result, type):
             object.__setattr__(module, "__class__", result)  # the module's own __setattr__ may refuse it
+            vars(module).pop("forward", None)  # that of the old class
             replaced.append(Replaced(name, old, class_name(module)))
         elif result is not None:
             left.append(Left(name, old, result))
@@ -136,11 +138,18 @@ def swap(module: nn.Module, settled: "Settled | None") -> type[nn.Module] | str 
         if settled is not None:
             return _swap_look_alike(module, settled)
         return "not exactly torch.nn's, and look_alikes is False" if _look_alikes.candidate(module) else None
-    if "forward" in vars(module):
+    if has_own_forward(module):
         return "its forward was replaced on the object itself"
     if getattr(module, "track_running_stats", False):
         return "has running statistics"
     return OWN[base] if base is cls else parametrized_as(cls, OWN[base])
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """True if the object has another forward than its class's. accelerate and compressed-tensors leave the class's on
+    the object when they remove theirs."""
+    bound = MethodType(type(module).forward, module)
+    return bool(vars(module).get("forward", bound) != bound)
 
 
 def _is_observed(module: nn.Module) -> bool:
@@ -172,7 +181,7 @@ def _swap_look_alike(module: nn.Module, settled: Settled) -> type[nn.Module] | s
     found = _look_alikes.candidate(module)
     if found is None or isinstance(found, str):
         return found
-    if "forward" in vars(module) or type(module).__call__ is not nn.Module.__call__:
+    if has_own_forward(module) or type(module).__call__ is not nn.Module.__call__:
         return "its forward or __call__ is not that of its class"
     key = _key(module)
     if key not in settled:

@@ -186,7 +186,7 @@ class _Norm:
         types = [str(t.dtype)[6:].replace("float", "f") for t in (x, weight, y) if t is not None]
         report.types = "/".join(types if len(set(types)) > 1 else types[:1])
         report.rows, report.columns = report.rows + place.count, place.cols
-        found = _figures(recipe, self.module, place, x, (y, self.ours.forward(x)))
+        found = _figures(recipe, self.module, place, x, (y, type(self.ours).forward(self.ours, x)))
         for name, value in zip(("mean_over_std", "x_over_std", "error", "evenorm_error"), found, strict=True):
             setattr(report, name, max(value, getattr(report, name) or 0.0))
         if report.same_bits_alone is not False:

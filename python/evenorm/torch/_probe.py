@@ -353,6 +353,7 @@ def _probe(module: nn.Module, types: Types, training: bool, factors: tuple[float
         "training": training,
     }
     made.__dict__ = {**vars(module), **own}
+    made.__dict__.pop("forward", None)  # the class's, bound to module
     return made, Memory.of_probe(made)
 
 

@@ -3,7 +3,7 @@
 from torch import nn
 from torch.nn.utils import parametrize
 
-from ._convert import Conversion, parametrized_as, swap_classes
+from ._convert import Conversion, has_own_forward, parametrized_as, swap_classes
 from ._exporters import OWN
 
 PYTORCHS = {own: old for old, own in OWN.items()}
@@ -35,7 +35,7 @@ def _original(module: nn.Module) -> type[nn.Module] | str | None:
     if not recipe and own not in PYTORCHS:
         evenorms = any(base.__module__.startswith("evenorm.") for base in own.__mro__)
         return "torch.nn has no such module" if evenorms else None
-    if "forward" in vars(module):
+    if has_own_forward(module):
         return "its forward was replaced on the object itself"
     if not recipe and getattr(module, "dim", None) not in (None, -1, (-1,)):
         return f"torch.nn's has no dim={module.dim}"
