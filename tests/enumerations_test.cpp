@@ -36,7 +36,7 @@ TEST_P(Enumerations, RejectsAnInvalidKind) {
   expect("run_rows", [&] { detail::run_rows<double>(kind, x, y, 4, {}); });
   expect("run_gradients", [&] { detail::run_gradients<double>(kind, x, x, y, 4, {}); });
   struct Module : NormModule {
-    explicit Module(Kind kind) : NormModule({4}, {kind, 1e-5, true, true, DType::f32}) {}
+    explicit Module(Kind kind) : NormModule({4}, {kind, 1e-5, true, true, DType::f32, false}) {}
   };
   expect("NormModule", [&] { const Module module(kind); });
 

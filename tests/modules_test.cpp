@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
+#include "contracts/accuracy.hpp"
 #include "contracts/harness.hpp"
 #include "support/backward_call.hpp"
 #include "support/names.hpp"
@@ -17,6 +19,7 @@ namespace evenorm::testing {
 namespace {
 
 using contracts::kAllTypes;
+using contracts::values_of;
 
 const Shape kShape{3, 8}, kInput{4, 3, 8}, kRows{4};
 constexpr std::size_t kCols = 24, kElements = 96;
@@ -25,17 +28,18 @@ constexpr std::size_t kCols = 24, kElements = 96;
 struct Case {
   Kind kind;
   DType dtype;
-  bool affine = true, bias = true;
+  bool affine = true, bias = true, zero_centered = false;
 
   template <class Test>
   void run(const Test& test) const {
     if (kind == Kind::layer) {
-      test(LayerNorm(kShape, {.eps = 0x1p-10, .elementwise_affine = affine, .bias = bias, .dtype = dtype}));
+      test(LayerNorm(kShape, {0x1p-10, affine, bias, dtype, zero_centered}));
     } else {
-      test(RMSNorm(kShape, {.eps = 0x1p-10, .elementwise_affine = affine, .dtype = dtype}));
+      test(RMSNorm(kShape, {0x1p-10, affine, dtype, zero_centered}));
     }
   }
   bool has_bias() const { return affine && bias && kind == Kind::layer; }
+  Bytes weight() const { return affine ? filled_bytes(dtype, kCols, zero_centered ? 0 : 1) : Bytes{}; }
   static Bytes zeros(bool exist, DType type) { return exist ? filled_bytes(type, kCols, 0) : Bytes{}; }
 };
 
@@ -57,9 +61,9 @@ TEST_P(Modules_All, BeginWithOnesAndZerosAndNoGradients) {
     EXPECT_EQ(module.grad_dtype(), grad);
     EXPECT_TRUE(std::ranges::equal(module.normalized_shape(), kShape));
     EXPECT_EQ(module.num_parameters(), (c.affine ? kCols : 0U) + (c.has_bias() ? kCols : 0U));
-    EXPECT_EQ(everything_of(module), (Everything{c.affine ? filled_bytes(c.dtype, kCols, 1) : Bytes{},
-                                                 c.has_bias() ? filled_bytes(c.dtype, kCols, 0) : Bytes{},
-                                                 c.zeros(c.affine, grad), c.zeros(c.has_bias(), grad)}));
+    EXPECT_EQ(module.zero_centered(), c.zero_centered);
+    EXPECT_EQ(everything_of(module), (Everything{c.weight(), c.zeros(c.has_bias(), c.dtype), c.zeros(c.affine, grad),
+                                                 c.zeros(c.has_bias(), grad)}));
     for (const Tensor& tensor : {module.weight(), module.bias()}) EXPECT_EQ(tensor.dtype, c.dtype);
     for (const Tensor& tensor : {module.weight_grad(), module.bias_grad()}) EXPECT_EQ(tensor.dtype, grad);
     const NormModule& fixed = module;
@@ -94,7 +98,8 @@ TEST_P(Modules_All, ForwardHasTheResultsOfRun) {
          .bias = fixed.bias(),
          .mean = expected.mean_of(c.kind),
          .rstd = view(expected.rstd, kRows),
-         .eps = 0x1p-10});
+         .eps = 0x1p-10,
+         .zero_centered = c.zero_centered});
     fixed.forward(const_view(x, kInput), view(got.y, kInput), got.mean_of(c.kind), view(got.rstd, kRows),
                   pool_executor(2));
     fixed.forward(const_view(x, kInput), view(without.y, kInput), pool_executor(2));
@@ -128,6 +133,7 @@ TEST_P(Modules_All, BackwardHasTheResultsOfRunAndAccumulates) {
            .dweight = c.affine ? view(dweight, kShape) : Tensor{},
            .dbias = c.has_bias() ? view(dbias, kShape) : Tensor{},
            .eps = 0x1p-10,
+           .zero_centered = c.zero_centered,
            .accumulate = true});
       const ConstTensor dy = const_view(dys[pass], kInput);
       pass == 0 ? module.backward(dy, const_view(x, kInput), view(dx, kInput), pool_executor(2))
@@ -178,10 +184,12 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{Kind::layer, DType::f64}, Case{Kind::layer, DType::f32}, Case{Kind::layer, DType::bf16},
                       Case{Kind::layer, DType::f16}, Case{Kind::layer, DType::f32, true, false},
                       Case{Kind::layer, DType::f32, false}, Case{Kind::rms, DType::f64}, Case{Kind::rms, DType::f32},
-                      Case{Kind::rms, DType::bf16}, Case{Kind::rms, DType::f16}, Case{Kind::rms, DType::f32, false}),
+                      Case{Kind::rms, DType::bf16}, Case{Kind::rms, DType::f16}, Case{Kind::rms, DType::f32, false},
+                      Case{Kind::layer, DType::bf16, true, true, true}, Case{Kind::rms, DType::f64, true, true, true}),
     [](const auto& test) {
       const Case& c = test.param;
-      return word(c.kind) + word(c.dtype) + (c.affine ? c.bias ? "" : "WithoutBias" : "WithoutParameters");
+      return word(c.kind) + word(c.dtype) + (c.affine ? c.bias ? "" : "WithoutBias" : "WithoutParameters") +
+             (c.zero_centered ? "ZeroCentred" : "");
     });
 
 TEST(Modules_Defaults, EqualPyTorchs) {
@@ -204,6 +212,22 @@ TEST(Modules_Gradients, AreComputedWithoutDx) {
   with.backward(const_view(dy, kInput), const_view(x, kInput), view(dx, kInput));
   without.backward(const_view(dy, kInput), const_view(x, kInput), {});
   EXPECT_EQ(everything_of(without), everything_of(with));
+}
+
+// A step of 1e-3, such as AdamW's, is less than half of bf16's spacing below 1.
+TEST(Modules_Gradients, MoveAZeroCentredWeightOf16Bits) {
+  const Array x = normals(DType::bf16, kElements, 1), dy = normals(DType::bf16, kElements, 2);
+  for (const bool zero_centered : {false, true}) {
+    RMSNorm module(kShape, {.dtype = DType::bf16, .zero_centered = zero_centered});
+    Array weight(DType::bf16, std::vector<double>(kCols, zero_centered ? 0 : 1));
+    for (int step = 0; step < 5; ++step) {
+      module.backward(const_view(dy, kInput), const_view(x, kInput), {});
+      const auto* gradient = static_cast<const float*>(module.weight_grad().data);
+      for (std::size_t i = 0; i < kCols; ++i) weight.set(i, values_of(weight)[i] - std::copysign(1e-3, gradient[i]));
+      module.load(std::vector<NamedConstTensor>{{"weight", const_view(weight, kShape)}});
+    }
+    EXPECT_EQ(bytes_of(module.weight()) == filled_bytes(DType::bf16, kCols, zero_centered ? 0 : 1), !zero_centered);
+  }
 }
 
 TEST(Modules_Refused, WrongConstruction) {
@@ -247,6 +271,9 @@ TEST(Modules_Refused, EverythingThatRunRefuses) {
   const Array x = normals(DType::f32, kElements, 1);
   Array y(DType::f32, kElements), mean(DType::f64, 4);
   RMSNorm rms(kShape, {.elementwise_affine = false});
+  const LayerNorm bare(kShape, {.elementwise_affine = false, .zero_centered = true});
+  EXPECT_EQ(error_of([&] { bare.forward(const_view(x, kInput), view(y, kInput)); }),
+            "weight is absent, but zero_centered needs one");
   EXPECT_EQ(error_of([&] {
               rms.forward(const_view(x, kInput), view(y, {4, 24}));
             }),

@@ -37,6 +37,7 @@ class EVENORM_API NormModule {
   Kind kind() const noexcept;
   std::span<const std::int64_t> normalized_shape() const noexcept;
   double eps() const noexcept;
+  bool zero_centered() const noexcept;
   DType dtype() const noexcept;                 // of the parameters
   DType grad_dtype() const noexcept;            // f32 for 16-bit parameters, else dtype()
   std::size_t num_parameters() const noexcept;  // elements of weight and bias together
@@ -53,13 +54,17 @@ class EVENORM_API NormModule {
   // The arguments are those of Forward.
   void forward(const ConstTensor& x, const Tensor& y, const Tensor& mean = {}, const Tensor& rstd = {},
                const Executor& executor = {}) const;
-  void forward(const ConstTensor& x, const Tensor& y, const Executor& executor) const;
+  void forward(const ConstTensor& x, const Tensor& y, const Executor& executor) const {
+    forward(x, y, {}, {}, executor);
+  }
 
   // Computes dx and adds to the parameters' gradients. The arguments are those of Backward. dx may be absent if the
   // module has parameters. Allocates scratch, and throws std::bad_alloc before it writes anything.
   void backward(const ConstTensor& dy, const ConstTensor& x, const Tensor& dx, const ConstTensor& mean = {},
                 const ConstTensor& rstd = {}, const Executor& executor = {});
-  void backward(const ConstTensor& dy, const ConstTensor& x, const Tensor& dx, const Executor& executor);
+  void backward(const ConstTensor& dy, const ConstTensor& x, const Tensor& dx, const Executor& executor) {
+    backward(dy, x, dx, {}, {}, executor);
+  }
   void zero_grad() noexcept;
 
   // Returns the module's parameters under PyTorch's names, which follow `prefix`: "encoder.norm." gives
@@ -78,6 +83,7 @@ class EVENORM_API NormModule {
     double eps;
     bool weight, bias;
     DType dtype;
+    bool zero_centered;
   };
   NormModule(std::vector<std::int64_t> normalized_shape, const Setting& setting);
   NormModule(const NormModule& other);
@@ -95,13 +101,15 @@ struct LayerNormOptions {
   double eps = 1e-5;
   bool elementwise_affine = true;  // false: neither weight nor bias
   bool bias = true;
-  DType dtype = DType::f32;  // of the parameters
+  DType dtype = DType::f32;    // of the parameters
+  bool zero_centered = false;  // true: gamma is 1 + weight, which starts at 0 and must be present
 };
 
-// A new module has weight 1 and bias 0. Copies have parameters and gradients of their own.
+// A new module has weight 1 (zero-centred: 0) and bias 0. Copies have parameters and gradients of their own.
 class EVENORM_API LayerNorm : public NormModule {
  public:
-  explicit LayerNorm(std::int64_t normalized_shape, const LayerNormOptions& options = {});
+  explicit LayerNorm(std::int64_t normalized_shape, const LayerNormOptions& options = {})
+      : LayerNorm(std::vector{normalized_shape}, options) {}
   explicit LayerNorm(std::vector<std::int64_t> normalized_shape, const LayerNormOptions& options = {});
 };
 
@@ -109,12 +117,14 @@ struct RMSNormOptions {
   double eps = 0x1p-23;            // what PyTorch uses for eps=None and f32
   bool elementwise_affine = true;  // false: no weight
   DType dtype = DType::f32;        // of the weight
+  bool zero_centered = false;      // as in LayerNormOptions
 };
 
-// A new module has weight 1, and never a bias. Copies have a parameter and a gradient of their own.
+// A new module has weight 1 (zero-centred: 0), and never a bias. Copies have a parameter and a gradient of their own.
 class EVENORM_API RMSNorm : public NormModule {
  public:
-  explicit RMSNorm(std::int64_t normalized_shape, const RMSNormOptions& options = {});
+  explicit RMSNorm(std::int64_t normalized_shape, const RMSNormOptions& options = {})
+      : RMSNorm(std::vector{normalized_shape}, options) {}
   explicit RMSNorm(std::vector<std::int64_t> normalized_shape, const RMSNormOptions& options = {});
 };
 

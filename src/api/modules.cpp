@@ -111,7 +111,7 @@ NormModule::NormModule(std::vector<std::int64_t> normalized_shape, const Setting
   state_ = std::make_unique<State>(State{setting, std::move(normalized_shape), cols});
   if (setting.weight) {
     state_->add(state_->weight());
-    fill_with_ones(setting.dtype, state_->weight().value);
+    if (!setting.zero_centered) fill_with_ones(setting.dtype, state_->weight().value);
   }
   if (setting.bias) state_->add(state_->bias());
 }
@@ -129,6 +129,7 @@ NormModule::~NormModule() = default;
 Kind NormModule::kind() const noexcept { return state_->setting.kind; }
 std::span<const std::int64_t> NormModule::normalized_shape() const noexcept { return state_->shape; }
 double NormModule::eps() const noexcept { return state_->setting.eps; }
+bool NormModule::zero_centered() const noexcept { return state_->setting.zero_centered; }
 DType NormModule::dtype() const noexcept { return state_->setting.dtype; }
 DType NormModule::grad_dtype() const noexcept { return state_->grad_dtype(); }
 std::size_t NormModule::num_parameters() const noexcept {
@@ -154,11 +155,9 @@ void NormModule::forward(const ConstTensor& x, const Tensor& y, const Tensor& me
        .bias = bias(),
        .mean = mean,
        .rstd = rstd,
-       .eps = eps()},
+       .eps = eps(),
+       .zero_centered = zero_centered()},
       executor);
-}
-void NormModule::forward(const ConstTensor& x, const Tensor& y, const Executor& executor) const {
-  forward(x, y, {}, {}, executor);
 }
 
 void NormModule::backward(const ConstTensor& dy, const ConstTensor& x, const Tensor& dx, const ConstTensor& mean,
@@ -174,11 +173,9 @@ void NormModule::backward(const ConstTensor& dy, const ConstTensor& x, const Ten
        .dweight = weight_grad(),
        .dbias = bias_grad(),
        .eps = eps(),
+       .zero_centered = zero_centered(),
        .accumulate = true},
       executor);
-}
-void NormModule::backward(const ConstTensor& dy, const ConstTensor& x, const Tensor& dx, const Executor& executor) {
-  backward(dy, x, dx, {}, {}, executor);
 }
 
 void NormModule::zero_grad() noexcept {
@@ -215,15 +212,12 @@ void NormModule::load(std::span<const NamedConstTensor> tensors, std::string_vie
 }
 
 LayerNorm::LayerNorm(std::vector<std::int64_t> normalized_shape, const LayerNormOptions& options)
-    : NormModule(std::move(normalized_shape), {Kind::layer, options.eps, options.elementwise_affine,
-                                               options.elementwise_affine && options.bias, options.dtype}) {}
-LayerNorm::LayerNorm(std::int64_t normalized_shape, const LayerNormOptions& options)
-    : LayerNorm(std::vector<std::int64_t>{normalized_shape}, options) {}
+    : NormModule(std::move(normalized_shape),
+                 {Kind::layer, options.eps, options.elementwise_affine, options.elementwise_affine && options.bias,
+                  options.dtype, options.zero_centered}) {}
 
 RMSNorm::RMSNorm(std::vector<std::int64_t> normalized_shape, const RMSNormOptions& options)
     : NormModule(std::move(normalized_shape),
-                 {Kind::rms, options.eps, options.elementwise_affine, false, options.dtype}) {}
-RMSNorm::RMSNorm(std::int64_t normalized_shape, const RMSNormOptions& options)
-    : RMSNorm(std::vector<std::int64_t>{normalized_shape}, options) {}
+                 {Kind::rms, options.eps, options.elementwise_affine, false, options.dtype, options.zero_centered}) {}
 
 }  // namespace evenorm
