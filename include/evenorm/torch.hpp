@@ -25,27 +25,26 @@ namespace evenorm::torch {
 // --- functions -------------------------------------------------------------------------------------------------------
 // x is f32, f64, bf16 or f16, and has any strides. Its shape ends in normalized_shape. weight and bias have
 // normalized_shape, or both one shape with x's axes, each as long as x's or 1; undefined means 1 and 0. In layer norm,
-// weight and bias have x's type; if x has 16 bits, both may be f32 instead. Results have x's shape and type.
+// weight and bias have x's type; if x has 16 bits, both may be f32 instead. Results have x's shape and type. If
+// zero_centered, gamma is 1 + weight, rounded to f32 (f64 if a tensor is f64). weight must be defined then.
 
 EVENORM_TORCH_API at::Tensor layer_norm(const at::Tensor& x, at::IntArrayRef normalized_shape,
-                                        const at::Tensor& weight = {}, const at::Tensor& bias = {}, double eps = 1e-5);
+                                        const at::Tensor& weight = {}, const at::Tensor& bias = {}, double eps = 1e-5,
+                                        bool zero_centered = false);
 
 // If eps is absent, it is the machine epsilon of x's type, or of f32 if x has 16 bits.
 EVENORM_TORCH_API at::Tensor rms_norm(const at::Tensor& x, at::IntArrayRef normalized_shape,
-                                      const at::Tensor& weight = {}, std::optional<double> eps = std::nullopt);
+                                      const at::Tensor& weight = {}, std::optional<double> eps = std::nullopt,
+                                      bool zero_centered = false);
 
 // Returns the norm of s, and s, computed in one pass: s = x + residual_scale * residual, rounded to x's type. residual
 // has x's shape.
-EVENORM_TORCH_API std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual,
-                                                                    at::IntArrayRef normalized_shape,
-                                                                    const at::Tensor& weight = {},
-                                                                    const at::Tensor& bias = {}, double eps = 1e-5,
-                                                                    double residual_scale = 1);
-EVENORM_TORCH_API std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
-                                                                  at::IntArrayRef normalized_shape,
-                                                                  const at::Tensor& weight = {},
-                                                                  std::optional<double> eps = std::nullopt,
-                                                                  double residual_scale = 1);
+EVENORM_TORCH_API std::tuple<at::Tensor, at::Tensor> add_layer_norm(
+    const at::Tensor& x, const at::Tensor& residual, at::IntArrayRef normalized_shape, const at::Tensor& weight = {},
+    const at::Tensor& bias = {}, double eps = 1e-5, double residual_scale = 1, bool zero_centered = false);
+EVENORM_TORCH_API std::tuple<at::Tensor, at::Tensor> add_rms_norm(
+    const at::Tensor& x, const at::Tensor& residual, at::IntArrayRef normalized_shape, const at::Tensor& weight = {},
+    std::optional<double> eps = std::nullopt, double residual_scale = 1, bool zero_centered = false);
 
 // --- modules ---------------------------------------------------------------------------------------------------------
 
@@ -61,6 +60,7 @@ struct LayerNormOptions {
   TORCH_ARG(double, eps) = 1e-5;
   TORCH_ARG(bool, elementwise_affine) = true;  // false: neither weight nor bias
   TORCH_ARG(bool, bias) = true;                // false: no bias
+  TORCH_ARG(bool, zero_centered) = false;      // true: gamma is 1 + weight, which starts at 0
 };
 
 struct RMSNormOptions {
@@ -69,6 +69,7 @@ struct RMSNormOptions {
   TORCH_ARG(std::vector<std::int64_t>, normalized_shape);
   TORCH_ARG(std::optional<double>, eps) = std::nullopt;  // absent: as in rms_norm
   TORCH_ARG(bool, elementwise_affine) = true;            // false: no weight
+  TORCH_ARG(bool, zero_centered) = false;                // true: gamma is 1 + weight, which starts at 0
 };
 
 // If it has a bias, it reads and writes the same archives as torch::nn::LayerNorm.
@@ -79,7 +80,7 @@ class EVENORM_TORCH_API LayerNormImpl : public ::torch::nn::Cloneable<LayerNormI
   explicit LayerNormImpl(LayerNormOptions options);
 
   void reset() override;
-  void reset_parameters();  // weight 1, bias 0
+  void reset_parameters();  // weight 1 (zero-centred: 0), bias 0
   void pretty_print(std::ostream& stream) const override;
   at::Tensor forward(const at::Tensor& x);
 
@@ -94,7 +95,7 @@ class EVENORM_TORCH_API RMSNormImpl : public ::torch::nn::Cloneable<RMSNormImpl>
   explicit RMSNormImpl(RMSNormOptions options);
 
   void reset() override;
-  void reset_parameters();  // weight 1
+  void reset_parameters();  // weight 1 (zero-centred: 0)
   void pretty_print(std::ostream& stream) const override;
   at::Tensor forward(const at::Tensor& x);
 

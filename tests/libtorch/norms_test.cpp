@@ -37,7 +37,7 @@ evenorm::ConstTensor view(const Tensor& t) {
 }
 
 Tensor expected(evenorm::Kind kind, const Tensor& x, torch::IntArrayRef shape, const Tensor& weight, const Tensor& bias,
-                double eps, const evenorm::Executor& executor = {}) {
+                double eps, const evenorm::Executor& executor = {}, bool zero_centered = false) {
   Tensor y = torch::empty(x.sizes(), x.options());
   evenorm::Forward work{.kind = kind, .x = view(x)};
   work.y = {y.mutable_data_ptr(), dtype_of(y), y.sizes(), y.strides()};
@@ -45,6 +45,7 @@ Tensor expected(evenorm::Kind kind, const Tensor& x, torch::IntArrayRef shape, c
   work.weight = view(weight);
   work.bias = view(bias);
   work.eps = eps;
+  work.zero_centered = zero_centered;
   evenorm::run(work, executor);
   return y;
 }
@@ -54,24 +55,26 @@ TEST(Torch_Functions, HaveTheBitsOfEvenorm) {
   using Types = std::pair<torch::ScalarType, torch::ScalarType>;
   for (const auto& [type, parameters] : {Types(Float, Float), Types(Double, Double), Types(BFloat16, BFloat16),
                                          Types(Half, Half), Types(BFloat16, Float), Types(Half, Float)}) {
-    for (const std::int64_t cols : {1, 100, 4099}) {
+    for (const std::int64_t cols : {1, 77, 100, 1000, 4099}) {
+      const bool zero = cols % 4 != 0;  // zero_centered
       SCOPED_TRACE(c10::str(type, " with ", parameters, ", ", cols, " columns"));
       const Tensor x = random({7, cols}, type), residual = random({7, cols}, type, 4);
       const Tensor weight = random({cols}, parameters, 2), bias = random({cols}, parameters, 3);
-      const Tensor layer = expected(evenorm::Kind::layer, x, {cols}, weight, bias, 1e-6),
-                   rms = expected(evenorm::Kind::rms, x, {cols}, weight, {}, 1e-6);
-      EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(x, {cols}, weight, bias, 1e-6), layer));
-      EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(x.t().contiguous().t(), {cols}, weight, bias, 1e-6), layer));
+      const Tensor layer = expected(evenorm::Kind::layer, x, {cols}, weight, bias, 1e-6, {}, zero),
+                   rms = expected(evenorm::Kind::rms, x, {cols}, weight, {}, 1e-6, {}, zero);
+      EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(x, {cols}, weight, bias, 1e-6, zero), layer));
+      const Tensor mixed = x.t().contiguous().t();
+      EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(mixed, {cols}, weight, bias, 1e-6, zero), layer));
       EXPECT_TRUE(
           same_bits(evenorm::torch::layer_norm(x, {cols}), expected(evenorm::Kind::layer, x, {cols}, {}, {}, 1e-5)));
-      EXPECT_TRUE(same_bits(evenorm::torch::rms_norm(x, {cols}, weight, 1e-6), rms));
+      EXPECT_TRUE(same_bits(evenorm::torch::rms_norm(x, {cols}, weight, 1e-6, zero), rms));
 
-      const auto [y, sum] = evenorm::torch::add_layer_norm(x, residual, {cols}, weight, bias, 1e-6, 0.5);
+      const auto [y, sum] = evenorm::torch::add_layer_norm(x, residual, {cols}, weight, bias, 1e-6, 0.5, zero);
       EXPECT_TRUE(same_bits(sum, x + 0.5 * residual));
-      EXPECT_TRUE(same_bits(y, evenorm::torch::layer_norm(sum, {cols}, weight, bias, 1e-6)));
-      const auto [rms_y, rms_sum] = evenorm::torch::add_rms_norm(x, residual, {cols}, weight, 1e-6);
+      EXPECT_TRUE(same_bits(y, evenorm::torch::layer_norm(sum, {cols}, weight, bias, 1e-6, zero)));
+      const auto [rms_y, rms_sum] = evenorm::torch::add_rms_norm(x, residual, {cols}, weight, 1e-6, 1, zero);
       EXPECT_TRUE(same_bits(rms_sum, x + residual));
-      EXPECT_TRUE(same_bits(rms_y, evenorm::torch::rms_norm(rms_sum, {cols}, weight, 1e-6)));
+      EXPECT_TRUE(same_bits(rms_y, evenorm::torch::rms_norm(rms_sum, {cols}, weight, 1e-6, zero)));
     }
   }
 }
@@ -90,6 +93,9 @@ TEST(Torch_Operators, CallsThatEvenormDoesNotSupportUsePyTorchsGraph) {
   // An eps that only PyTorch accepts.
   EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(x, {8}, {}, {}, -1e-3), at::layer_norm(x, {8}, {}, {}, -1e-3)));
   EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(x.slice(0, 0, 0), {8}), x.slice(0, 0, 0)));
+  const Tensor x16 = x.to(torch::kHalf), wide = x16.to(torch::kFloat);
+  EXPECT_TRUE(same_bits(evenorm::torch::layer_norm(x16, {8}, x16[0], {}, -1e-3, true),
+                        at::layer_norm(wide, {8}, wide[0] + 1, {}, -1e-3).to(torch::kHalf)));
 }
 
 TEST(Torch_Operators, HavePyTorchsErrors) {
@@ -104,6 +110,8 @@ TEST(Torch_Operators, HavePyTorchsErrors) {
   EXPECT_EQ(ours(x, eight, Tensor(), five), theirs(x, eight, Tensor(), five));
   EXPECT_EQ(ours(x.to(torch::kInt), eight), theirs(x.to(torch::kInt), eight));
   EXPECT_NE(ours(x, eight, x[0].to(torch::kDouble)), "");
+  EXPECT_EQ(ours(x, eight, x[0].to(torch::kHalf), five, 1e-5, true), theirs(x, eight, x[0].to(torch::kHalf), five));
+  EXPECT_EQ(ours(x, eight, Tensor(), five, 1e-5, true), "weight is absent, but zero_centered needs one");
   EXPECT_NE(error_of([&] { evenorm::torch::rms_norm(x, {7}); }), "");
   EXPECT_NE(error_of([&] { evenorm::torch::layer_norm(Tensor(), {8}); }), "");
   EXPECT_NE(error_of([&] { evenorm::torch::add_layer_norm(x, five, {8}); }), "");
@@ -240,18 +248,31 @@ TEST(Torch_Modules, AcceptPyTorchsOptions) {
 TEST(Torch_Modules, PrintTheirOptions) {
   EXPECT_EQ(c10::str(LayerNorm(LayerNormOptions({2, 3}).bias(false))),
             "evenorm::torch::LayerNorm([2, 3], eps=1e-05, elementwise_affine=true, bias=false)");
-  EXPECT_EQ(c10::str(RMSNorm(RMSNormOptions({8}))), "evenorm::torch::RMSNorm([8], elementwise_affine=true)");
+  EXPECT_EQ(c10::str(RMSNorm(RMSNormOptions({8}).zero_centered(true))),
+            "evenorm::torch::RMSNorm([8], elementwise_affine=true, zero_centered=true)");
   EXPECT_EQ(c10::str(RMSNorm(RMSNormOptions({8}).eps(1e-6).elementwise_affine(false))),
             "evenorm::torch::RMSNorm([8], eps=1e-06, elementwise_affine=false)");
 }
 
-TEST(Torch_Modules, WorkInASequentialInAnyType) {
-  torch::nn::Sequential model(torch::nn::Linear(8, 8), LayerNorm(LayerNormOptions({8})), RMSNorm(RMSNormOptions({8})));
-  model->to(torch::kBFloat16);
-  const Tensor y = model->forward(random({3, 8}, torch::kBFloat16));
-  EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
-  y.sum().backward();
-  EXPECT_EQ(model[1]->named_parameters()["bias"].grad().scalar_type(), torch::kBFloat16);
+// A step of 1e-3 is less than half of bf16's spacing below 1, so it only moves a zero-centred weight.
+TEST(Torch_Modules, TrainInASequentialIn16Bits) {
+  for (const bool zero : {false, true}) {
+    torch::nn::Sequential model(torch::nn::Linear(8, 8), LayerNorm(LayerNormOptions({8}).zero_centered(zero)),
+                                RMSNorm(RMSNormOptions({8}).zero_centered(zero)));
+    model->to(torch::kBFloat16);
+    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0));
+    for (int step = 0; step < 5; ++step) {
+      const Tensor y = model->forward(random({3, 8}, torch::kBFloat16));
+      EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
+      y.pow(3).sum().backward();
+      optimizer.step();
+    }
+    EXPECT_EQ(model[1]->named_parameters()["bias"].grad().scalar_type(), torch::kBFloat16);
+    for (const char* name : {"1.weight", "2.weight"}) {
+      const double moved = (model->named_parameters()[name] - (zero ? 0 : 1)).abs().max().item<double>();
+      EXPECT_TRUE(zero ? 0 < moved && moved < 0.01 : moved == 0) << moved;
+    }
+  }
 }
 
 TEST(Torch_Modules, CopiesHaveTheirOwnParameters) {

@@ -15,29 +15,28 @@ void print_shape(std::ostream& stream, const char* name, const std::vector<std::
 LayerNormImpl::LayerNormImpl(LayerNormOptions given) : options(std::move(given)) { LayerNormImpl::reset(); }
 
 void LayerNormImpl::reset() {
-  const bool has_weight = options.elementwise_affine(), has_bias = has_weight && options.bias();
   const auto parameter = [&](const char* name, bool present) {
     return register_parameter(name, present ? at::empty(options.normalized_shape()) : at::Tensor(), present);
   };
-  weight = parameter("weight", has_weight);
-  bias = parameter("bias", has_bias);
+  weight = parameter("weight", options.elementwise_affine());
+  bias = parameter("bias", options.elementwise_affine() && options.bias());
   reset_parameters();
 }
 
 void LayerNormImpl::reset_parameters() {
   const at::NoGradGuard guard;
-  if (weight.defined()) weight.fill_(1);
+  if (weight.defined()) weight.fill_(options.zero_centered() ? 0 : 1);
   if (bias.defined()) bias.zero_();
 }
 
 void LayerNormImpl::pretty_print(std::ostream& stream) const {
   print_shape(stream, "evenorm::torch::LayerNorm", options.normalized_shape());
   stream << ", eps=" << options.eps() << ", elementwise_affine=" << options.elementwise_affine()
-         << ", bias=" << options.bias() << ')';
+         << ", bias=" << options.bias() << (options.zero_centered() ? ", zero_centered=true)" : ")");
 }
 
 at::Tensor LayerNormImpl::forward(const at::Tensor& x) {
-  return layer_norm(x, options.normalized_shape(), weight, bias, options.eps());
+  return layer_norm(x, options.normalized_shape(), weight, bias, options.eps(), options.zero_centered());
 }
 
 RMSNormImpl::RMSNormImpl(RMSNormOptions given) : options(std::move(given)) { RMSNormImpl::reset(); }
@@ -50,17 +49,18 @@ void RMSNormImpl::reset() {
 
 void RMSNormImpl::reset_parameters() {
   const at::NoGradGuard guard;
-  if (weight.defined()) weight.fill_(1);
+  if (weight.defined()) weight.fill_(options.zero_centered() ? 0 : 1);
 }
 
 void RMSNormImpl::pretty_print(std::ostream& stream) const {
   print_shape(stream, "evenorm::torch::RMSNorm", options.normalized_shape());
   if (options.eps().has_value()) stream << ", eps=" << *options.eps();
-  stream << ", elementwise_affine=" << options.elementwise_affine() << ')';
+  stream << ", elementwise_affine=" << options.elementwise_affine()
+         << (options.zero_centered() ? ", zero_centered=true)" : ")");
 }
 
 at::Tensor RMSNormImpl::forward(const at::Tensor& x) {
-  return rms_norm(x, options.normalized_shape(), weight, options.eps());
+  return rms_norm(x, options.normalized_shape(), weight, options.eps(), options.zero_centered());
 }
 
 }  // namespace evenorm::torch
