@@ -109,6 +109,7 @@ REVERTED = {
     "torch.nn.InstanceNorm3d": lambda: et.InstanceNorm3d(C, track_running_stats=True),
     "torch.nn's has no dim=1": lambda: et.LayerNorm(C, dim=1),
     "torch.nn's has no bias": lambda: et.RMSNorm(C, bias=True),
+    "torch.nn's is not zero-centred": lambda: et.GroupNorm(2, C, zero_centered=True),
     "torch.nn has no such module": lambda: et.LayerNormGRU(4, C),
 }
 

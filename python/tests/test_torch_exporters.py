@@ -47,6 +47,7 @@ NORMS = {
     "rms": lambda: nn.RMSNorm(C),
     "formula": look_alikes.ScaleShift,
     "zero-centred": look_alikes.ZeroCentred,
+    "zero-centred layer": lambda: et.LayerNorm(C, zero_centered=True),
 }
 OF_IMAGES = {"group": lambda: nn.GroupNorm(4, C), "instance": lambda: nn.InstanceNorm2d(C, affine=True)}
 EACH = pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
@@ -266,6 +267,8 @@ def test_quantized_eagerly(norm, training):
     assert type(ours.module[1]) is type(theirs.module[1])
     assert type(ours.module[1]).__module__ == "torch.ao.nn.quantized.modules.normalization"
     assert is_close(ours(x), theirs(x))
+    with pytest.raises(TypeError, match="has no zero-centred norms: set the norm's qconfig to None"):
+        quantized_eagerly(et.LayerNorm(C, zero_centered=True), x, training=training)
 
 
 @LAYERS

@@ -4,6 +4,7 @@ import copy
 import io
 import itertools
 import pickle
+import re
 
 import pytest
 import torch
@@ -15,8 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_cases import DTYPES, NAMES, assert_same_bits, bits, case, outputs
-from torch_look_alikes import C, made
+from torch_cases import DTYPES, NAMES, assert_same_bits, case, outputs
+from torch_look_alikes import C, ZeroCentred, made, randomised
 
 import evenorm.torch
 from evenorm.torch import _inductor
@@ -324,15 +325,6 @@ def test_info():
     assert (info["operators"], bool(info["reason"])) in (("C++", False), ("Python", True))
 
 
-def test_bits_match_numpy():
-    x, w, b, dy = torch.randn(70, 100), torch.randn(100), torch.randn(100), torch.randn(70, 100)
-    leaf = x.clone().requires_grad_()
-    y = evenorm.torch.layer_norm(leaf, (100,), w, b)
-    y.backward(dy)
-    assert bits(y) == evenorm.layer_norm(x.numpy(), 100, w.numpy(), b.numpy()).tobytes()
-    assert bits(leaf.grad) == evenorm.layer_norm_backward(dy.numpy(), x.numpy(), 100, w.numpy())[0].tobytes()
-
-
 @pytest.mark.parametrize("shapes", [((1, 4), (4,)), ((3, 4), (1, 4)), ((4,), (3, 4)), ((2, 1, 4), (3, 1))], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_residual_of_another_shape_is_expanded(dtype, shapes):
@@ -599,8 +591,7 @@ def test_modules_with_dim_and_bias(kind):
     x = torch.randn(IMAGES["x"])
     norm = evenorm.torch.layer_norm if kind == "LayerNorm" else evenorm.torch.rms_norm
     expected = norm(x.movedim(1, -1), (6,), module.weight, bias=module.bias, eps=module.eps).movedim(-1, 1)
-    for own in (module, torch.compile(module, backend="aot_eager", fullgraph=True)):
-        assert torch.equal(own(x), expected)
+    assert torch.equal(module(x), expected)
     module.reset_parameters()
     assert not module.bias.any() and module.weight.eq(1).all()
     parametrize.register_parametrization(module, "bias", torch.nn.Identity())
@@ -618,3 +609,102 @@ def test_rms_norm_with_a_bias_rounds_once():
     complex_x = torch.randn(4, 8, dtype=torch.complex64)
     plain = F.rms_norm(complex_x, (8,), None, 1e-5)
     assert torch.equal(evenorm.torch.rms_norm(complex_x, (8,), None, 1e-5, bias=torch.ones(8)), plain + 1)
+
+
+# --- zero_centered
+
+
+ZERO_CENTRED = {
+    "LayerNorm": (lambda **options: evenorm.torch.LayerNorm(8, **options), (5, 8)),
+    "RMSNorm": (lambda **options: evenorm.torch.RMSNorm(8, bias=True, dim=1, **options), (5, 8, 3)),
+    "GroupNorm": (lambda **options: evenorm.torch.GroupNorm(2, 8, 1e-5, True, "cpu", **options), (5, 8, 3)),
+    "InstanceNorm2d": (lambda **options: evenorm.torch.InstanceNorm2d(8, affine=True, **options), (5, 8, 3, 2)),
+}
+
+
+@pytest.mark.parametrize("cols", [1, 2, 7, 255, 1000])
+@pytest.mark.parametrize("types", [*zip(DTYPES, DTYPES, strict=True), *((t, torch.float32) for t in DTYPES[1:3])])
+@pytest.mark.parametrize("zero_centered", [False, True])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_bits_are_those_of_numpy(name, zero_centered, types, cols):
+    x, dy = torch.randn(2, 5, cols, dtype=torch.float64).to(types[0])
+    weight, bias = torch.randn(2, cols, dtype=torch.float64).to(types[1])
+    leaves, options = (x.clone().requires_grad_(), weight.clone().requires_grad_()), {"zero_centered": zero_centered}
+    y = getattr(evenorm.torch, name)(leaves[0], (cols,), leaves[1], bias=bias, **options)
+    dx, expected = torch.empty_like(x), torch.empty_like(x)
+    dweight = torch.empty(cols, dtype=torch.promote_types(types[0], torch.float32))
+    getattr(evenorm, name)(x, cols, weight, bias=bias, out=expected, **options)
+    out = (dx, dweight, None)[: 3 if name == "layer_norm" else 2]
+    getattr(evenorm, f"{name}_backward")(dy, x, cols, weight, out=out, **options)
+    assert_same_bits((y, *torch.autograd.grad(y, leaves, dy)), (expected, dx, dweight.to(types[1])))
+    y, s = getattr(evenorm.torch, f"add_{name}")(x, dy, (cols,), weight, bias=bias, **options)
+    assert_same_bits(y, getattr(evenorm.torch, name)(s, (cols,), weight, bias=bias, **options))
+
+
+def test_zero_centred_gradients_of_16_bits_are_rounded_to_float32_first():
+    dy, weight = torch.tensor([[1.0], [2.0**-8], [2.0**-30]]), torch.zeros(1).bfloat16().requires_grad_()
+    evenorm.torch.rms_norm(torch.ones(3, 1), (1,), weight, 0.0, zero_centered=True).backward(dy)
+    assert weight.grad == 1  # rounded once, it would be 1 + 2^-7
+
+
+@pytest.mark.parametrize("make, shape", ZERO_CENTRED.values(), ids=ZERO_CENTRED)
+def test_zero_centred_modules_start_at_0_and_train_in_bfloat16(make, shape):
+    zero, plain, x = make(zero_centered=True).bfloat16(), make().bfloat16(), torch.randn(shape).bfloat16()
+    assert str(zero).replace(", zero_centered=True", "") == str(plain) != str(zero)
+    assert_same_bits((zero(x), zero.weight), (plain(x), torch.zeros(8).bfloat16()))
+    for module in (zero, plain):
+        optimizer = torch.optim.AdamW(module.parameters(), 1e-3, weight_decay=0)
+        for _ in range(5):
+            module(x).pow(3).sum().backward()
+            optimizer.step()
+    assert zero.weight.any() and plain.weight.eq(1).all()
+    plain.float().load_state_dict(zero.state_dict())
+    plain.weight.data += 1
+    torch._dynamo.reset()
+    compiled, exported = torch.compile(zero, fullgraph=True), torch.export.export(zero, (x,)).module()
+    for module in (zero, copy.deepcopy(zero), pickle.loads(pickle.dumps(zero)), compiled, exported):
+        assert_same_bits(module(x), plain(x))
+    zero.reset_parameters()
+    assert not zero.weight.any()
+
+
+def test_checkpoints_of_gemma_load():
+    gemma, norm, x = randomised(ZeroCentred()), evenorm.torch.RMSNorm(C, 1e-6, zero_centered=True), torch.randn(5, C)
+    norm.load_state_dict(gemma.state_dict())
+    torch.testing.assert_close(norm(x), gemma(x))
+    assert evenorm.torch.inspect(norm, x).norms[0].error < 4 and evenorm.torch.convert(gemma).replaced
+    assert_same_bits(norm(x), gemma(x))
+
+
+def test_pytorchs_functions_compute_zero_centred_norms(monkeypatch):
+    def strict(norm):  # as on CUDA
+        return lambda x, n, weight, *rest: norm(x, n, weight, *rest) if weight.dtype == x.dtype else None
+
+    for name in ("layer_norm", "rms_norm", "group_norm"):
+        monkeypatch.setattr(F, name, strict(getattr(F, name)))
+    x, w, options = torch.randn(5, 8, 3).bfloat16(), torch.randn(8).bfloat16(), {"eps": -1e-3, "zero_centered": True}
+    rows, gamma, beta, eps = x.mT, 1 + w.float(), w.float(), -1e-3
+    layer = F.layer_norm(rows.float(), (8,), gamma, beta, eps)
+    for found, expected in (
+        (evenorm.torch.layer_norm(rows, (8,), w, w, **options), layer),
+        (evenorm.torch.add_layer_norm(rows, 0 * rows, (8,), w, w, **options)[0], layer),
+        (evenorm.torch.rms_norm(rows, (8,), w, **options), F.rms_norm(rows.float(), (8,), gamma, eps)),
+        (evenorm.torch.group_norm(x, 2, w, w, **options), F.group_norm(x.float(), 2, gamma, beta, eps)),
+    ):
+        assert torch.equal(found, expected.bfloat16())
+    norm = evenorm.torch.InstanceNorm1d(8, affine=True, track_running_stats=True, zero_centered=True).bfloat16()
+    norm.load_state_dict({"weight": w, "bias": w}, strict=False)
+    expected = F.instance_norm(x.float(), None, None, gamma, beta)
+    torch.testing.assert_close(norm(x).float(), expected, rtol=0.02, atol=0.05)
+
+
+@pytest.mark.parametrize("types", ["bfloat16 bfloat16", "float32 float16", "float64 float64"])
+def test_errors_of_zero_centred_norms_are_pytorchs(types):
+    parameters = [torch.ones(3, dtype=getattr(torch, name)) for name in types.split()]
+    for name, given in (("layer_norm", (torch.ones(2, 3), (3,))), ("group_norm", (torch.ones(2, 3, 4), 1))):
+        with pytest.raises(RuntimeError) as error:
+            getattr(F, name)(*given, *parameters)
+        with pytest.raises(RuntimeError, match=re.escape(str(error.value))):
+            getattr(evenorm.torch, name)(*given, *parameters, zero_centered=True)
+    with pytest.raises(ValueError, match="^weight is None, but zero_centered needs one$"):
+        evenorm.torch.InstanceNorm1d(2, zero_centered=True)(torch.ones(2, 2, 3))

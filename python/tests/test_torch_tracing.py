@@ -17,17 +17,18 @@ MODULES = {
     "RMSNorm": (et.RMSNorm(4), (2, 3, 4)),
     "RMSNorm, dim": (et.RMSNorm(3, dim=1), (2, 3, 4)),
     "GroupNorm": (et.GroupNorm(1, 3), (2, 3, 4)),
+    "InstanceNorm1d, zero-centred": (et.InstanceNorm1d(3, affine=True, zero_centered=True), (2, 3, 4)),
     "InstanceNorm2d": (et.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)),
     "InstanceNorm1d, running": (et.InstanceNorm1d(3, track_running_stats=True), (2, 3, 4)),
     "LayerNormLSTM": (et.LayerNormLSTM(4, 5), (3, 2, 4)),
     "LayerNormGRUCell": (et.LayerNormGRUCell(4, 5), (2, 4)),
 }
 FUNCTIONS = {
-    "layer_norm": lambda x: et.layer_norm(x, (4,), dim=2),
+    "layer_norm": lambda x: et.layer_norm(torch.ones(3, 4, 4), (4,), x[0, 0], dim=2, zero_centered=True),
     "rms_norm": lambda x: et.rms_norm(x, (4,), bias=torch.ones(4)),
     "add_layer_norm": lambda x: et.add_layer_norm(x, x + 1, (4,))[0],
-    "add_rms_norm": lambda x: et.add_rms_norm(x, x + 1, (4,), residual_scale=2.0)[1],
-    "group_norm": lambda x: et.group_norm(x, 2),
+    "add_rms_norm": lambda x: et.add_rms_norm(x, x + 1, (4,), torch.ones(4), residual_scale=2.0, zero_centered=True)[0],
+    "group_norm": lambda x: et.group_norm(x, 2, torch.ones(4), zero_centered=True),
     "ada_layer_norm": lambda x: et.ada_layer_norm(torch.ones(3, 4, 4), x[:, :1], x[:, :1]),
 }
 

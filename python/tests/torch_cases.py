@@ -70,6 +70,10 @@ def cases(dtype: torch.dtype, shape: tuple[int, ...] = (3, 4), axes: int = 1, ep
              (x, residual, weight, bias)),
         Case("add_rms", lambda x, r, w: t.add_rms_norm(x, r, normalized, w, eps, 0.75), both(rms),
              (x, residual, weight)),
+        Case("rms_zero", lambda x, w, b: t.rms_norm(x, normalized, w, eps, bias=b, zero_centered=True),
+             lambda x, w, b: rms(x, 1 + w.double(), b), (x, weight, bias)),
+        Case("add_layer_zero", lambda x, r, w: t.add_layer_norm(x, r, normalized, w, None, eps, 0.75, zero_centered=True),
+             lambda x, r, w: both(layer)(x, r, 1 + w.double()), (x, residual, weight)),
     ]  # fmt: skip
 
 

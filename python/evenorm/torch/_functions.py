@@ -23,6 +23,7 @@ from ._operators import eager, native, operators
 from ._tracing import is_recorded, record, run_while_tracing, sizes_of
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_HALVES = (torch.bfloat16, torch.float16)
 _NORM_DEVICES = ("cpu", "meta")
 
 
@@ -136,6 +137,36 @@ def has_parameter_types(x: Tensor, weight: Tensor | None, bias: Tensor | None) -
 
 
 @past_overrides
+def _dtype(t: Tensor) -> Any:
+    return t.dtype
+
+
+def one_plus(weight: Tensor, wide: torch.dtype) -> Tensor:
+    """The gamma of a zero-centred weight, in a type that holds small weights better than 16 bits do."""
+    return weight.to(wide) + 1
+
+
+def gamma_and_beta(rms: bool, x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:
+    """1 + weight and bias, in the type that evenorm computes in. What PyTorch's function refuses, it still refuses."""
+    if weight is None:
+        raise ValueError("weight is None, but zero_centered needs one")
+    given = (x, weight) if bias is None else (x, weight, bias)
+    if not all(isinstance(t, Tensor) for t in given):
+        return weight, bias
+    if not rms and not has_parameter_types(x, weight, bias):
+        return one_plus(weight, _dtype(weight)), bias
+    wide = functools.reduce(torch.promote_types, {_dtype(t) for t in given}, torch.float32)
+    return one_plus(weight, wide), None if bias is None else bias.to(wide)
+
+
+def by_pytorch(norm: Callable[..., Tensor], x: Any, gamma: Any, zero_centered: bool) -> Tensor:
+    """norm(x), in float32 for a zero-centred weight: few devices have norms of a 16-bit x with float32 parameters."""
+    if zero_centered and isinstance(x, Tensor) and _dtype(x) in _HALVES and _dtype(gamma) == torch.float32:
+        return norm(x.float()).to(_dtype(x))
+    return norm(x)
+
+
+@past_overrides
 def _default_eps(x: Tensor) -> float:
     return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
 
@@ -180,11 +211,11 @@ def _of_one_shape(weight: Any, bias: Any, shape: Sequence[int]) -> tuple[Any, An
     if bias is None or _has_shape_of(bias, weight, shape):
         return weight, bias
     both = (bias.new_ones(()) if weight is None else weight, bias)
-    wide = (p.float() if p.dtype in (torch.bfloat16, torch.float16) else p for p in both)
+    wide = (p.float() if p.dtype in _HALVES else p for p in both)
     return torch.broadcast_tensors(*wide)
 
 
-def _pytorchs(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: Any) -> Tensor:
+def _pytorchs(rms: bool, shape: Sequence[int], weight: Any, bias: Any, eps: Any, x: Tensor) -> Tensor:
     if not rms:
         return F.layer_norm(x, shape, weight, bias, eps)
     y = F.rms_norm(x, shape, weight, eps)
@@ -206,23 +237,23 @@ def evenorms(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any,
     return call(operator, x, shape, weight=weight, bias=bias, eps=number)
 
 
-def _norm(rms: bool, x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float | None) -> Tensor:
-    """Normalises what the eager entries do not take."""
-    if is_recorded(x):
-        if rms:
-            return record(rms_norm, x, shape, weight, eps, bias=bias)  # type: ignore[no-any-return]
-        return record(layer_norm, x, shape, weight, bias, eps)  # type: ignore[no-any-return]
+def _norm(rms: bool, x: Tensor, shape: Any, weight: Any, bias: Any, eps: Any, zero_centered: bool) -> Tensor:
+    """Normalises what the eager entries do not take. weight and bias are those of `gamma_and_beta` if zero_centered."""
+    if is_recorded(x, weight, bias, zero_centered=zero_centered):
+        options = dict(weight=weight, bias=bias, eps=eps, zero_centered=zero_centered)
+        return record(rms_norm if rms else layer_norm, x, shape, **options)  # type: ignore[no-any-return]
     y = evenorms(rms, x, shape, weight, bias, eps)
-    return _pytorchs(rms, x, shape, weight, bias, eps) if y is NotImplemented else y
+    pytorchs = functools.partial(_pytorchs, rms, shape, weight, bias, eps)
+    return by_pytorch(pytorchs, x, weight, zero_centered) if y is NotImplemented else y
 
 
-def _along(dim: int | Sequence[int], shape: Sequence[int], norm: Callable[..., Any], *tensors: Tensor) -> Any:
-    """Calls norm(*tensors) with the axes `dim` of tensors last, and moves the axes of its results back."""
+def _along(norm: Callable[..., Any], dim: Any, shape: Sequence[int], *tensors: Tensor, **options: Any) -> Any:
+    """Calls norm(*tensors, shape) with the axes `dim` of tensors last, and moves the axes of its results back."""
     axes = (dim,) if isinstance(dim, int) else tuple(dim)
     if len(axes) != len(shape):
         raise ValueError(f"dim has {len(axes)} axes ({dim}), but normalized_shape has {len(shape)} ({tuple(shape)})")
     last = tuple(range(-len(axes), 0))
-    results = norm(*(t.movedim(axes, last) if isinstance(t, (Tensor, Proxy)) else t for t in tensors))
+    results = norm(*(t.movedim(axes, last) if isinstance(t, (Tensor, Proxy)) else t for t in tensors), shape, **options)
     if isinstance(results, (Tensor, Proxy)):
         return results.movedim(last, axes)
     return tuple(result.movedim(last, axes) for result in results)
@@ -236,6 +267,7 @@ def layer_norm(
     eps: float = 1e-5,
     *,
     dim: int | Sequence[int] | None = None,
+    zero_centered: bool = False,
 ) -> Tensor:
     """Layer norm over the trailing axes: torch.nn.functional.layer_norm, more accurate and faster on CPUs.
 
@@ -247,6 +279,8 @@ def layer_norm(
         eps: added to the (biased) variance.
         dim: the axes to normalise together, instead of the trailing ones. `normalized_shape` has their sizes. The result
             is then contiguous with these axes last: for images and dim=1, channels-last.
+        zero_centered: multiply by 1 + weight, in float32, or in float64 if a parameter or input is. Without a weight, a
+            ValueError. Gradients of 16-bit parameters are rounded to float32 first.
 
     Returns:
         A tensor of input's shape and type: contiguous, or of input's strides if weight has its axes. A row has
@@ -258,12 +292,15 @@ def layer_norm(
     tensor([[-0.2673, -1.0690,  1.3363]])
     """
     if dim is not None:
-        return _along(dim, normalized_shape, lambda x: layer_norm(x, normalized_shape, weight, bias, eps), input)  # type: ignore[no-any-return]
+        options = dict(weight=weight, bias=bias, eps=eps, zero_centered=zero_centered)
+        return _along(layer_norm, dim, normalized_shape, input, **options)  # type: ignore[no-any-return]
+    if zero_centered:
+        weight, bias = gamma_and_beta(False, input, weight, bias)
     if not is_compiling():
         y = eager.layer_norm(input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
-    return _norm(False, input, normalized_shape, weight, bias, eps)
+    return _norm(False, input, normalized_shape, weight, bias, eps, zero_centered)
 
 
 def rms_norm(
@@ -274,11 +311,12 @@ def rms_norm(
     *,
     bias: Tensor | None = None,
     dim: int | Sequence[int] | None = None,
+    zero_centered: bool = False,
 ) -> Tensor:
     """RMS norm over the trailing axes: torch.nn.functional.rms_norm in one pass, and more accurate.
 
     Args:
-        input, normalized_shape, dim: as in `layer_norm`.
+        input, normalized_shape, dim, zero_centered: as in `layer_norm`.
         weight, bias: tensors of the shapes that `layer_norm` takes and of any type that input may have. None: 1 and 0.
         eps: added to the mean of squares. None: the machine epsilon of float64 for a float64 input, else of float32.
 
@@ -289,12 +327,15 @@ def rms_norm(
     tensor([[0.8485, 1.1314]])
     """
     if dim is not None:
-        return _along(dim, normalized_shape, lambda x: rms_norm(x, normalized_shape, weight, eps, bias=bias), input)  # type: ignore[no-any-return]
+        options = dict(weight=weight, bias=bias, eps=eps, zero_centered=zero_centered)
+        return _along(rms_norm, dim, normalized_shape, input, **options)  # type: ignore[no-any-return]
+    if zero_centered:
+        weight, bias = gamma_and_beta(True, input, weight, bias)
     if not is_compiling():
         y = eager.rms_norm(input, normalized_shape, weight, bias, eps)
         if y is not NotImplemented:
             return y  # type: ignore[no-any-return]
-    return _norm(True, input, normalized_shape, weight, bias, eps)
+    return _norm(True, input, normalized_shape, weight, bias, eps, zero_centered)
 
 
 def _broadcast(input: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
@@ -311,19 +352,13 @@ def _need_no_expansion(a: Tensor, b: Tensor) -> bool:
     return a.is_nested or b.is_nested or is_shape(a.shape, b.shape)
 
 
-@past_overrides
-def _dtype(t: Tensor) -> Any:
-    return t.dtype
-
-
 def _add_norm(
-    rms: bool, x: Tensor, residual: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: Any, scale: float
+    rms: bool, x: Any, residual: Any, shape: Any, weight: Any, bias: Any, eps: Any, scale: float, zero_centered: bool
 ) -> tuple[Tensor, Tensor]:
     """Like `_norm`, for the sum of x and a residual."""
-    if is_recorded(x):
-        if rms:
-            return record(add_rms_norm, x, residual, shape, weight, eps, scale, bias=bias)  # type: ignore[no-any-return]
-        return record(add_layer_norm, x, residual, shape, weight, bias, eps, scale)  # type: ignore[no-any-return]
+    if is_recorded(x, residual, weight, bias, zero_centered=zero_centered):
+        options = dict(weight=weight, bias=bias, eps=eps, residual_scale=scale, zero_centered=zero_centered)
+        return record(add_rms_norm if rms else add_layer_norm, x, residual, shape, **options)  # type: ignore[no-any-return]
     if isinstance(scale, int):
         float(scale)  # raises OverflowError for an int that no float holds, as PyTorch's functions do for eps
     x, residual = _broadcast(x, residual)
@@ -335,9 +370,7 @@ def _add_norm(
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
     s = (x + scale * residual).to(_dtype(x))
-    if rms:
-        return rms_norm(s, shape, weight, eps, bias=bias), s
-    return layer_norm(s, shape, weight, bias, eps), s
+    return _norm(rms, s, shape, weight, bias, eps, zero_centered), s
 
 
 def add_layer_norm(
@@ -350,13 +383,14 @@ def add_layer_norm(
     residual_scale: float = 1.0,
     *,
     dim: int | Sequence[int] | None = None,
+    zero_centered: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Layer norm of s = input + residual_scale * residual, in one pass forward and backward. Returns the norm and s.
 
     Args:
         residual: a tensor of any type that input may have. Its shape broadcasts with input's, as in input + residual.
         residual_scale: a finite number.
-        input, normalized_shape, weight, bias, eps, dim: as in `layer_norm`.
+        input, normalized_shape, weight, bias, eps, dim, zero_centered: as in `layer_norm`.
 
     Returns:
         (layer_norm(s), s), both contiguous and of input's type. s is rounded once, before it is normalised.
@@ -369,13 +403,15 @@ def add_layer_norm(
     """
     if dim is not None:
         input, residual = _broadcast(input, residual)
-        options = normalized_shape, weight, bias, eps, residual_scale
-        return _along(dim, normalized_shape, lambda x, r: add_layer_norm(x, r, *options), input, residual)  # type: ignore[no-any-return]
+        options = dict(weight=weight, bias=bias, eps=eps, residual_scale=residual_scale, zero_centered=zero_centered)
+        return _along(add_layer_norm, dim, normalized_shape, input, residual, **options)  # type: ignore[no-any-return]
+    if zero_centered:
+        weight, bias = gamma_and_beta(False, input, weight, bias)
     if not is_compiling():
         both = eager.add_layer_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
-    return _add_norm(False, input, residual, normalized_shape, weight, bias, eps, residual_scale)
+    return _add_norm(False, input, residual, normalized_shape, weight, bias, eps, residual_scale, zero_centered)
 
 
 def add_rms_norm(
@@ -388,6 +424,7 @@ def add_rms_norm(
     *,
     bias: Tensor | None = None,
     dim: int | Sequence[int] | None = None,
+    zero_centered: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """RMS norm of s = input + residual_scale * residual, in one pass. See `add_layer_norm` and `rms_norm`.
 
@@ -399,10 +436,12 @@ def add_rms_norm(
     """
     if dim is not None:
         input, residual = _broadcast(input, residual)
-        options = normalized_shape, weight, eps, residual_scale
-        return _along(dim, normalized_shape, lambda x, r: add_rms_norm(x, r, *options, bias=bias), input, residual)  # type: ignore[no-any-return]
+        options = dict(weight=weight, bias=bias, eps=eps, residual_scale=residual_scale, zero_centered=zero_centered)
+        return _along(add_rms_norm, dim, normalized_shape, input, residual, **options)  # type: ignore[no-any-return]
+    if zero_centered:
+        weight, bias = gamma_and_beta(True, input, weight, bias)
     if not is_compiling():
         both = eager.add_rms_norm(input, residual, normalized_shape, weight, bias, eps, residual_scale)
         if both is not NotImplemented:
             return both  # type: ignore[no-any-return]
-    return _add_norm(True, input, residual, normalized_shape, weight, bias, eps, residual_scale)
+    return _add_norm(True, input, residual, normalized_shape, weight, bias, eps, residual_scale, zero_centered)

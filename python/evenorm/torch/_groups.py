@@ -14,20 +14,30 @@ from torch.fx import Proxy
 from . import _dtensors
 from ._functions import (
     broadcasts_to,
+    by_pytorch,
     call,
     evenorms,
+    gamma_and_beta,
     has_overrides,
     has_parameter_types,
     is_norm,
     is_shape,
     is_supported,
+    one_plus,
 )
+from ._modules import ZeroCentered
 from ._operators import eager, operators
-from ._tracing import Module, is_recorded, record, sizes_of
+from ._tracing import is_recorded, record, sizes_of
 
 
 def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    zero_centered: bool = False,
 ) -> Tensor:
     """Group norm: torch.nn.functional.group_norm, more accurate.
 
@@ -36,6 +46,7 @@ def group_norm(
         num_groups: how many groups of equally many channels there are; a divisor of C.
         weight, bias: tensors (C) of input's type, or float32 with a 16-bit input. None: 1 and 0.
         eps: added to the (biased) variance.
+        zero_centered: as in `layer_norm`.
 
     Returns:
         A tensor of input's shape and type, channels-last if input is, else contiguous. It has the bits of `layer_norm`
@@ -46,12 +57,14 @@ def group_norm(
     >>> group_norm(torch.tensor([[1.0, 3.0, 4.0, 0.0]]), 2, eps=0.0)
     tensor([[-1.,  1.,  1., -1.]])
     """
+    if zero_centered:
+        weight, bias = gamma_and_beta(False, input, weight, bias)
     y = _by_group(input, num_groups, weight, bias, eps)
     if y is not NotImplemented:
         return y  # type: ignore[no-any-return]
-    if is_recorded(input):
-        return record(group_norm, input, num_groups, weight, bias, eps)  # type: ignore[no-any-return]
-    return F.group_norm(input, num_groups, weight, bias, eps)
+    if is_recorded(input, weight, bias, zero_centered=zero_centered):
+        return record(group_norm, input, num_groups, weight, bias, eps, zero_centered=zero_centered)  # type: ignore[no-any-return]
+    return by_pytorch(lambda x: F.group_norm(x, num_groups, weight, bias, eps), input, weight, zero_centered)
 
 
 def _by_group(x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> Any:
@@ -95,7 +108,7 @@ def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -
     <BLANKLINE>
             [[-0.0345, -1.6381,  3.1726]]])
     """
-    if any(map(is_recorded, (x, scale, shift))):
+    if is_recorded(x, scale, shift):
         return record(ada_layer_norm, x, scale, shift, eps)  # type: ignore[no-any-return]
     for name, given in (("scale", scale), ("shift", shift)):
         if not x.is_nested and not broadcasts_to(given.shape, x.shape) and not is_shape(given.shape, x.shape[-1:]):
@@ -104,7 +117,7 @@ def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -
                 "x's or 1, or the last one alone"
             )
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    arguments = x, (x.size(-1),), scale.to(wide) + 1, shift.to(wide), eps
+    arguments = x, (x.size(-1),), one_plus(scale, wide), shift.to(wide), eps
     y = NotImplemented if is_compiling() else eager.layer_norm(*arguments)
     if y is NotImplemented:
         y = evenorms(False, *arguments)
@@ -113,8 +126,8 @@ def ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-5) -
     return (F.layer_norm(x, (x.size(-1),), eps=eps) * (1 + scale) + shift).to(x.dtype)
 
 
-class GroupNorm(Module, torch.nn.GroupNorm):
-    """A torch.nn.GroupNorm whose forward and backward passes are evenorm's. See `group_norm`.
+class GroupNorm(ZeroCentered, torch.nn.GroupNorm):
+    """A torch.nn.GroupNorm whose forward and backward passes are evenorm's. See `group_norm`, also for `zero_centered`.
 
     Checkpoints of torch.nn.GroupNorm load into this class and vice versa.
 
@@ -123,27 +136,34 @@ class GroupNorm(Module, torch.nn.GroupNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps, zero_centered=self.zero_centered)
 
 
-class _InstanceNorm(Module, torch.nn.modules.instancenorm._InstanceNorm):
+class _InstanceNorm(ZeroCentered, torch.nn.modules.instancenorm._InstanceNorm):
     _is_quantizable = True
 
     def forward(self, input: Tensor) -> Tensor:
-        if isinstance(input, Proxy):  # it has no sizes, which PyTorch's forward() would check
+        if isinstance(input, Proxy) and not self.zero_centered:  # it has no sizes, which PyTorch's forward() checks
             return super()._apply_instance_norm(input)
         return super().forward(input)
 
     def _apply_instance_norm(self, input: Tensor) -> Tensor:
+        own: tuple[Any, Any] = self.weight, self.bias
+        weight, bias = gamma_and_beta(False, input, *own) if self.zero_centered else own
         if not self.track_running_stats and math.prod(sizes_of(input)[2:]) != 1:
-            y = _by_group(input, sizes_of(input)[1], self.weight, self.bias, self.eps)
+            y = _by_group(input, sizes_of(input)[1], weight, bias, self.eps)
             if y is not NotImplemented:
                 return y.contiguous()  # type: ignore[no-any-return]
-        return super()._apply_instance_norm(input)  # type: ignore[no-any-return, no-untyped-call]
+        y = super()._apply_instance_norm(input)  # type: ignore[no-untyped-call]
+        if self.zero_centered:  # weight has to have the type of the running statistics, so 1 is not added to it
+            fixed = not self.training and self.track_running_stats
+            statistics = (self.running_mean, self.running_var) if fixed else (None, None)
+            y = y + F.instance_norm(input, *statistics, use_input_stats=not fixed, eps=self.eps)
+        return y  # type: ignore[no-any-return]
 
 
 class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
-    """A torch.nn.InstanceNorm1d whose passes are evenorm's, and PyTorch's with track_running_stats.
+    """A torch.nn.InstanceNorm1d with evenorm's passes, and PyTorch's with track_running_stats. See `group_norm`.
 
     >>> InstanceNorm1d(2, eps=0.0)(torch.tensor([[[1.0, 3.0], [4.0, 0.0]]]))
     tensor([[[-1.,  1.],
@@ -152,7 +172,7 @@ class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
 
 
 class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):
-    """A torch.nn.InstanceNorm2d whose passes are evenorm's, and PyTorch's with track_running_stats.
+    """A torch.nn.InstanceNorm2d with evenorm's passes, and PyTorch's with track_running_stats. See `group_norm`.
 
     >>> InstanceNorm2d(2, eps=0.0)(torch.tensor([[[[1.0, 3.0]], [[4.0, 0.0]]]]))
     tensor([[[[-1.,  1.]],
@@ -162,7 +182,7 @@ class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):
 
 
 class InstanceNorm3d(_InstanceNorm, torch.nn.InstanceNorm3d):
-    """A torch.nn.InstanceNorm3d whose passes are evenorm's, and PyTorch's with track_running_stats.
+    """A torch.nn.InstanceNorm3d with evenorm's passes, and PyTorch's with track_running_stats. See `group_norm`.
 
     >>> InstanceNorm3d(2, eps=0.0)(torch.tensor([[[[[1.0, 3.0]]], [[[4.0, 0.0]]]]]))
     tensor([[[[[-1.,  1.]]],

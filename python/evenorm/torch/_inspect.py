@@ -22,7 +22,7 @@ from evenorm._inspection import InspectedNorm, Inspection
 
 from ._convert import bypassed, check_model, class_name, is_evenorms, swap
 from ._functions import has_overrides, is_supported
-from ._look_alikes import EACH, FIRST, GROUPS, LAST, PER_LENGTH, UNUSED, ZERO_CENTRED, Recipe
+from ._look_alikes import EACH, FIRST, GROUPS, LAST, PER_LENGTH, PLAIN, UNUSED, ZERO_CENTRED, Recipe
 from ._probe import Place, random_states
 
 MOST_ELEMENTS = 2**20  # of the rows that are compared at once, which bounds the memory for float64
@@ -203,7 +203,8 @@ def _recipe(module: nn.Module, cls: Any) -> Recipe | str:
     kind = "rms" if isinstance(norm, nn.RMSNorm) else "layer" if isinstance(norm, nn.LayerNorm) else "group"
     weight, bias = (None if getattr(norm, name, None) is None else name for name in ("weight", "bias"))
     cols = None if kind == "group" else math.prod(norm.normalized_shape)
-    return Recipe(kind, weight, bias, "", norm.eps, groups=getattr(norm, "num_groups", EACH), cols=cols)
+    form = ZERO_CENTRED if getattr(norm, "zero_centered", False) else PLAIN
+    return Recipe(kind, weight, bias, "", norm.eps, form=form, groups=getattr(norm, "num_groups", EACH), cols=cols)
 
 
 def _place(recipe: Recipe, module: Any, x: Any) -> Place | None:

@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ._exporters import OWN
-from ._functions import has_overrides, layer_norm, rms_norm
+from ._functions import has_overrides, layer_norm, one_plus, rms_norm
 from ._groups import group_norm
 from ._results import in_order_of
 from ._tracing import Module, sizes_of
@@ -111,7 +111,7 @@ class Recipe:
         if self.form != PLAIN:
             # Rounding 1 + weight to bf16 or f16 would lose most of the weight's digits.
             wide = torch.promote_types(weight.dtype, torch.float32)
-            weight = weight.to(wide) + 1 if self.form == ZERO_CENTRED else weight.to(wide) * x.shape[axis] ** -0.5
+            weight = one_plus(weight, wide) if self.form == ZERO_CENTRED else weight.to(wide) * x.shape[axis] ** -0.5
             bias = None if bias is None else bias.to(wide)
         shape = (1,) * x.dim() if weight.numel() == 1 else self.shape(module)
         assert shape is not None

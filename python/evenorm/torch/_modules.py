@@ -12,7 +12,31 @@ from ._functions import layer_norm, rms_norm
 from ._tracing import Module
 
 
-class LayerNorm(Module, torch.nn.LayerNorm):
+class ZeroCentered(Module):
+    """The option zero_centered of the modules that derive from torch.nn's."""
+
+    zero_centered = False  # also in a module that was converted
+
+    # Names `device`, which torch.nn.utils.skip_init looks for in the signature.
+    def __init__(self, *arguments: Any, device: Any = None, zero_centered: bool = False, **options: Any) -> None:
+        self.zero_centered = zero_centered
+        super().__init__(*arguments, **options, **({} if device is None else {"device": device}))
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()  # type: ignore[misc]
+        if self.zero_centered and self.weight is not None:
+            torch.nn.init.zeros_(self.weight)  # type: ignore[arg-type]
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (", zero_centered=True" if self.zero_centered else "")
+
+    def add_module(self, name: str, module: torch.nn.Module | None) -> None:
+        if self.zero_centered and name == "activation_post_process":  # its quantized norm would multiply by weight
+            raise TypeError("torch.ao.quantization has no zero-centred norms: set the norm's qconfig to None")
+        super().add_module(name, module)
+
+
+class LayerNorm(ZeroCentered, torch.nn.LayerNorm):
     """A torch.nn.LayerNorm whose forward and backward passes are evenorm's.
 
     Args:
@@ -22,6 +46,7 @@ class LayerNorm(Module, torch.nn.LayerNorm):
         bias (bool): if False, there is no bias.
         device, dtype: of the parameters.
         dim (int or sequence of int): the axes to normalise, instead of the trailing ones (see `layer_norm`).
+        zero_centered (bool): multiply by 1 + weight, which starts at 0 (see `layer_norm`).
 
     Shapes: (*, normalized_shape) to the same, without `dim`. Checkpoints of torch.nn.LayerNorm load into this class and
     vice versa.
@@ -36,7 +61,6 @@ class LayerNorm(Module, torch.nn.LayerNorm):
     _is_quantizable = True
     dim: int | Sequence[int] | None = None
 
-    # Spelled out: torch.nn.utils.skip_init looks for `device` in the signature.
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -47,8 +71,9 @@ class LayerNorm(Module, torch.nn.LayerNorm):
         dtype: torch.dtype | None = None,
         *,
         dim: int | Sequence[int] | None = None,
+        zero_centered: bool = False,
     ) -> None:
-        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype, zero_centered=zero_centered)
         self.dim = dim
 
     def extra_repr(self) -> str:
@@ -60,10 +85,11 @@ class LayerNorm(Module, torch.nn.LayerNorm):
         own = self._parameters
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
         bias = own["bias"] if "bias" in own else self.bias  # noqa: SIM401
-        return layer_norm(input, self.normalized_shape, weight, bias, self.eps, dim=self.dim)
+        shape, eps = self.normalized_shape, self.eps
+        return layer_norm(input, shape, weight, bias, eps, dim=self.dim, zero_centered=self.zero_centered)
 
 
-class RMSNorm(Module, torch.nn.RMSNorm):
+class RMSNorm(ZeroCentered, torch.nn.RMSNorm):
     """A torch.nn.RMSNorm whose forward and backward passes are evenorm's, in one pass each.
 
     Args:
@@ -73,7 +99,7 @@ class RMSNorm(Module, torch.nn.RMSNorm):
         elementwise_affine (bool): whether there is a weight, and with `bias` a bias.
         device, dtype: of the parameters.
         bias (bool): whether a bias is added, which torch.nn.RMSNorm does not have.
-        dim (int or sequence of int): the axes to normalise, instead of the trailing ones (see `layer_norm`).
+        dim, zero_centered: as in `LayerNorm`.
 
     >>> RMSNorm(2, eps=0.0)(torch.tensor([[3.0, 4.0]]))
     tensor([[0.8485, 1.1314]], grad_fn=<EvenormRmsNormBackward>)
@@ -92,8 +118,9 @@ class RMSNorm(Module, torch.nn.RMSNorm):
         *,
         bias: bool = False,
         dim: int | Sequence[int] | None = None,
+        zero_centered: bool = False,
     ) -> None:
-        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
+        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype, zero_centered=zero_centered)
         self.dim = dim
         self._has_bias = bias and self.elementwise_affine
         if self._has_bias:
@@ -113,4 +140,5 @@ class RMSNorm(Module, torch.nn.RMSNorm):
         own = self._parameters  # as in LayerNorm
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
         bias = self.bias if self._has_bias else None
-        return rms_norm(x, self.normalized_shape, weight, self.eps, bias=bias, dim=self.dim)
+        shape, eps = self.normalized_shape, self.eps
+        return rms_norm(x, shape, weight, eps, bias=bias, dim=self.dim, zero_centered=self.zero_centered)

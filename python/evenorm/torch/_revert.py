@@ -13,8 +13,8 @@ def revert(model: nn.Module) -> Conversion:
     """Give a model's modules of evenorm.torch PyTorch's classes back, in place, whether converted or constructed.
 
     A converted look-alike gets its own class. All modules stay the same objects, with the same Parameters, buffers, hooks
-    and attributes. What torch.nn lacks is left: other axes, RMS norm with a bias, recurrent layers, sharded norms and
-    subclasses of evenorm's modules. Calls of evenorm's functions stay, too.
+    and attributes. What torch.nn lacks is left: other axes, RMS norm with a bias, zero-centred weights, recurrent layers,
+    sharded norms and subclasses of evenorm's modules. Calls of evenorm's functions stay, too.
 
     Returns:
         A Conversion, as `convert` does.
@@ -41,5 +41,7 @@ def _original(module: nn.Module) -> type[nn.Module] | str | None:
         return f"torch.nn's has no dim={module.dim}"
     if not recipe and getattr(module, "_has_bias", False) and module.bias is not None:
         return "torch.nn's has no bias"
+    if not recipe and getattr(module, "zero_centered", False):
+        return "torch.nn's is not zero-centred"
     old = own.__bases__[0] if recipe else PYTORCHS[own]
     return old if own is type(module) else parametrized_as(type(module), old)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeGuard, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,9 +22,9 @@ def run_while_tracing(function: Function) -> Function:
     return function
 
 
-def is_recorded(x: object) -> TypeGuard[Proxy]:
-    """True if torch.fx traces x and evenorm's functions should be in the graph. Static quantization knows PyTorch's."""
-    return isinstance(x, Proxy) and not _is_quantizers(x)
+def is_recorded(*given: object, zero_centered: bool = False) -> bool:
+    """True if torch.fx traces one of them and evenorm's functions should be in the graph. Quantizers know PyTorch's."""
+    return any(isinstance(t, Proxy) and (zero_centered or not _is_quantizers(t)) for t in given)
 
 
 def _is_quantizers(x: Proxy) -> bool:
@@ -62,7 +62,8 @@ class Module(torch.nn.Module):
         # this for evenorm's, if the tracer does. It is not in forward(), because the hooks around it belong to the
         # recorded call.
         x = arguments[0] if arguments else next(iter(options.values()), None)
-        if isinstance(x, Proxy) and not (self._is_quantizable and _is_quantizers(x)):
+        is_quantizable = self._is_quantizable and not getattr(self, "zero_centered", False)
+        if isinstance(x, Proxy) and not (is_quantizable and _is_quantizers(x)):
             tracer: Any = x.tracer
             path = tracer.path_of_module(self)
             if path and tracer.is_leaf_module(_OF_TORCH_NN, path):  # the model itself has no path
