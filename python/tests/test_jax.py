@@ -585,6 +585,28 @@ def test_a_linen_model_trains_and_loads_a_checkpoint():
     assert all((np.abs(scale - 1) > 1e-3).any() for scale in scales)
 
 
+@pytest.mark.parametrize("name, function", [("LayerNorm", evenorm.layer_norm), ("RMSNorm", evenorm.rms_norm)])
+def test_zero_centered_modules_train_in_bfloat16(name, function):
+    """Steps of 1e-3 are less than half of bfloat16's spacing below 1."""
+    x = normal("bf16", 64, 9)
+    for zero in (False, True):
+        options = {"param_dtype": jnp.bfloat16, "zero_centered": zero, "epsilon": 1e-5}
+        norm = getattr(evenorm.jax.linen, name)(**options)
+        module = getattr(evenorm.jax.nnx, name)(9, rngs=nnx.Rngs(0), **options)
+        p = norm.init(jax.random.key(0), x)["params"]
+        assert (p["scale"] == (not zero)).all() and (module.scale[...] == p["scale"]).all()
+        loss = jax.grad(lambda p, norm=norm: (norm.apply({"params": p}, x).astype("float32") ** 3).sum())
+        for _ in range(5):
+            p = jax.tree.map(lambda p, g: p - (1e-3 * jnp.sign(g)).astype(p.dtype), p, loss(p))
+        assert (p["scale"] != (not zero)).any() == zero
+        nnx.update(module, p)
+        scale, shift = (None if key not in p else np.asarray(p[key]) for key in ("scale", "bias"))
+        for y in (module(x), norm.apply({"params": p}, x)):
+            assert same_bits(y, function(x, 9, scale, bias=shift, eps=1e-5, zero_centered=zero))
+    with pytest.raises(ValueError, match="Flax, which has no zero_centered, computes masks"):
+        module(x, mask=x > 0)
+
+
 def test_an_nnx_model_trains():
     class Small(nnx.Module):
         def __init__(self, rngs):

@@ -28,13 +28,16 @@ def normalized_axes(module: Any, x: Any, mask: Any) -> tuple[int, ...] | None:
         and 0 <= float(module.epsilon) < math.inf
         and all(jnp.dtype(dtype) in TYPES for dtype in types)
     )
+    if module.zero_centered and not handled:
+        raise ValueError("Flax, which has no zero_centered, computes masks, axis_name, other axes, types and epsilons")
     return reduced if handled else None
 
 
 def compute(norm: Callable[..., Any], module: Any, x: Any, axes: tuple[int, ...], scale: Any, bias: Any) -> Any:
     """The norm of x with a module's epsilon, of the type that Flax's module would return."""
     dtype = canonicalize_dtype(x, scale, bias, dtype=module.dtype)
-    return norm(x, None, scale, bias=bias, eps=module.epsilon, axis=axes, dtype=dtype)
+    options = {"eps": module.epsilon, "axis": axes, "zero_centered": module.zero_centered, "dtype": dtype}
+    return norm(x, None, scale, bias=bias, **options)
 
 
 def _axes(axes: int | Iterable[int], rank: int) -> tuple[int, ...]:

@@ -14,16 +14,20 @@ __all__ = ["LayerNorm", "RMSNorm"]
 def _parameters(module: Any, x: Any, axes: tuple[int, ...], use_bias: bool) -> tuple[Any, Any]:
     """The module's scale and bias. Call it inside of a compact method."""
     shape = tuple(x.shape[axis] for axis in axes)
-    scale = module.param("scale", module.scale_init, shape, module.param_dtype) if module.use_scale else None
+    by_default = module.zero_centered and module.scale_init is nn.initializers.ones
+    init = nn.initializers.zeros if by_default else module.scale_init
+    scale = module.param("scale", init, shape, module.param_dtype) if module.use_scale else None
     return scale, module.param("bias", module.bias_init, shape, module.param_dtype) if use_bias else None
 
 
 class LayerNorm(nn.LayerNorm):
     """A flax.linen.LayerNorm that evenorm computes.
 
-    Flax computes what evenorm does not support: masks, `axis_name`, and `feature_axes` other than `reduction_axes`.
-    `use_fast_variance` and `force_float32_reductions` change nothing, because evenorm's accuracy does not depend on
-    them.
+    With `zero_centered`, it multiplies by 1 + scale, and `scale_init` is zeros by default.
+
+    Flax computes what evenorm does not support: masks, `axis_name`, and `feature_axes` other than `reduction_axes`. It
+    lacks `zero_centered`: a ValueError. `use_fast_variance` and `force_float32_reductions` change nothing, because
+    evenorm's accuracy does not depend on them.
 
     >>> import jax
     >>> x = jax.numpy.array([[1.0, 2], [1, 5]])
@@ -32,6 +36,8 @@ class LayerNorm(nn.LayerNorm):
     [[-1.  1.]
      [-1.  1.]]
     """
+
+    zero_centered: bool = False
 
     @nn.compact
     def __call__(self, x: Any, *, mask: jax.Array | None = None) -> Any:
@@ -51,6 +57,8 @@ class RMSNorm(nn.RMSNorm):
     [[ 1.  1.]
      [-1.  1.]]
     """
+
+    zero_centered: bool = False
 
     @nn.compact
     def __call__(self, x: Any, *, mask: jax.Array | None = None) -> Any:

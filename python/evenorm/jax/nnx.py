@@ -15,12 +15,23 @@ def _reshaped(parameter: Any, x: Any, axes: tuple[int, ...]) -> Any:
     return None if parameter is None else parameter[...].reshape([x.shape[axis] for axis in axes])
 
 
-class LayerNorm(nnx.LayerNorm):
+class _ZeroCentered(nnx.Module):
+    """The option zero_centered."""
+
+    def __init__(self, *arguments: Any, zero_centered: bool = False, **options: Any) -> None:
+        defaults = {"scale_init": nnx.initializers.zeros} if zero_centered else {}
+        super().__init__(*arguments, **{**defaults, **options})
+        self.zero_centered = zero_centered
+
+
+class LayerNorm(_ZeroCentered, nnx.LayerNorm):
     """A flax.nnx.LayerNorm that evenorm computes.
 
-    Flax computes what evenorm does not support: masks, `axis_name`, and `feature_axes` other than `reduction_axes`.
-    `use_fast_variance` changes nothing, because evenorm's accuracy does not depend on it. x and the parameters are not
-    rounded to `dtype` before they are used. So `promote_dtype` is not called.
+    With `zero_centered`, it multiplies by 1 + scale, and `scale_init` is zeros by default.
+
+    Flax computes what evenorm does not support: masks, `axis_name`, and `feature_axes` other than `reduction_axes`. It
+    lacks `zero_centered`: a ValueError. `use_fast_variance` changes nothing, because evenorm's accuracy does not depend on
+    it. x and the parameters are not rounded to `dtype` before they are used. So `promote_dtype` is not called.
 
     >>> from flax import nnx
     >>> norm = LayerNorm(2, epsilon=0, rngs=nnx.Rngs(0))
@@ -36,7 +47,7 @@ class LayerNorm(nnx.LayerNorm):
         return compute(layer_norm, self, x, axes, _reshaped(self.scale, x, axes), _reshaped(self.bias, x, axes))
 
 
-class RMSNorm(nnx.RMSNorm):
+class RMSNorm(_ZeroCentered, nnx.RMSNorm):
     """A flax.nnx.RMSNorm that evenorm computes, like `LayerNorm`.
 
     >>> from flax import nnx
