@@ -108,14 +108,14 @@ TEST_P(CallerStack, OutOfRangeRowsTakeAtMost64KiB) {
 TEST_P(CallerStack, RowsOfShardsTakeAtMost64KiB) {
   for (const std::int64_t cols : {3, 1024, 5000}) {
     const Array x = contracts::make_input("huge", GetParam(), 40 * static_cast<std::size_t>(cols));
-    const std::int64_t shape[] = {cols, 40}, axes[] = {0};
+    const Dims shape = {cols, 40};
     const Cuts cuts(Columns{cols}, 0);
     for (const internal::Target target : runnable_targets()) {
       for (const Kind kind : contracts::kBothKinds) {
         for (const DType y_type : {GetParam(), DType::f64}) {
           Array y(y_type, x.size());
           internal::Problem p = internal::validate(
-              Forward{.kind = kind, .x = {x.data(), GetParam(), shape}, .y = {y.data(), y_type, shape}, .axes = axes});
+              Forward{.kind = kind, .x = {x.data(), GetParam(), shape}, .y = {y.data(), y_type, shape}, .axes = {0}});
           const bool wide = internal::arithmetic_type(p) == DType::f64;
           const internal::Kernels& kernels = internal::kernels_of(target);
           const std::size_t numbers = cuts.numbers(Pass::forward, kind, wide);

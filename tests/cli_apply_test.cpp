@@ -41,9 +41,8 @@ TEST_F(CliApply, ParametersMayHaveOtherTypes) {
 TEST_F(CliApply, TheOutputMayHaveAnotherType) {
   const Floats x = {4, 2, 8};
   write("x.npy", "(3,)", x);
-  const std::int64_t shape[] = {3};
   std::vector<double> y64(3);
-  run({.x = {x.data(), DType::f32, shape, {}}, .y = {y64.data(), DType::f64, shape, {}}, .normalized_shape = shape});
+  run({.x = {x.data(), DType::f32, {3}}, .y = {y64.data(), DType::f64, {3}}, .normalized_shape = {3}});
   EXPECT_EQ(apply("--dtype f64"), npy_bytes_of("<f8", "(3,)", bytes_of(y64)));
   EXPECT_EQ(apply("--dtype f32 --rstd r.npy"), apply());
   EXPECT_EQ(apply("--dtype bf16"), npy_bytes_of("<V2", "(3,)", bytes_of<std::uint16_t>({0xbe89, 0xbf89, 0x3fab})));

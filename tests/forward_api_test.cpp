@@ -75,6 +75,22 @@ TEST(Forward_Api, PlainFormNamesTheWrongArgument) {
   layer_norm<float>(std::span<const float>{}, std::span<float>{}, 8);  // no rows
 }
 
+// A braced list is copied. Anything else is referred to.
+TEST(Forward_Api, ShapesMayBeWrittenInPlace) {
+  const std::vector<float> x = {4, 2, 8, 1, 0, 1};
+  std::vector<float> expected(6), y(6);
+  layer_norm<float>(x, expected, 3);
+  const std::int64_t strides[] = {3, 1};
+  Forward first{.x = {x.data(), DType::f32, {2U, 3}, strides}, .y = {y.data(), DType::f32, {2, 3}}, .axes = {-1}};
+  const Forward copy = first;
+  first.x.shape = first.y.shape = first.axes = {};
+  run(copy);
+  EXPECT_EQ(y, expected);
+  EXPECT_EQ(copy.x.strides.data(), strides);
+  EXPECT_NE(copy.x.shape.data(), first.x.shape.data());
+  EXPECT_THROW((Dims{1, 2, 3, 4, 5, 6, 7, 8, 9}), Error);
+}
+
 // By normalized_shape, which trailing axes are given as, and by axes.
 TEST(Forward_Api, NormalisesAnyNumberOfTrailingAxes) {
   testing::expect_same_bits("layer f32 weight=f32 4x3x8 axes={-1,2}");

@@ -185,10 +185,8 @@ TEST(Forward_Mixed, RareRowsAreRoundedOnce) {
 }
 
 TEST(Forward_Edge, NoRowsDoNothing) {
-  const std::int64_t shape[] = {0, 8};
   for (const DType dtype : kAllTypes) {
-    const Forward forward{
-        .x = {nullptr, dtype, shape}, .y = {nullptr, dtype, shape}, .normalized_shape = std::span(shape).last(1)};
+    const Forward forward{.x = {nullptr, dtype, {0, 8}}, .y = {nullptr, dtype, {0, 8}}, .normalized_shape = {8}};
     for (const internal::Target target : runnable_targets()) {
       EXPECT_NO_THROW(on_target(target)(forward, {}));
       EXPECT_NO_THROW(on_target(target)(forward, pool_executor(2)));

@@ -78,13 +78,11 @@ TEST_P(Fused_GuardPages, StayUntouchedForMomentsOfRows) {
     const Cuts cuts(Columns{cols}, 0);
     const contracts::Array x =
         contracts::rows_of({"mean_1e4", "nan", "huge"}, GetParam(), 3, static_cast<std::size_t>(cols), 1);
-    const std::int64_t shape[] = {3, cols};
     const std::size_t count = 3 * cuts.numbers(Pass::forward, Kind::layer, GetParam() == DType::f64);
     for (const internal::Target target : contracts::runnable_targets()) {
       const auto find = [&](const void* data, std::span<double> message) {
-        const internal::Problem p = internal::validate(Forward{.x = {data, GetParam(), shape},
-                                                               .y = {nullptr, GetParam(), shape},
-                                                               .normalized_shape = std::span(shape).last(1)});
+        const internal::Problem p = internal::validate(Forward{
+            .x = {data, GetParam(), {3, cols}}, .y = {nullptr, GetParam(), {3, cols}}, .normalized_shape = {cols}});
         internal::find_moments_on(target, cuts, p, message);
       };
       std::vector<double> expected(count);

@@ -27,11 +27,10 @@ TEST(Forward_Huge, NormalisesManyRows_Slow) {
   const auto x = contracts::make_input("normal", DType::bf16, kCols);
   const Memory y = elements(kRows * kCols);
   ASSERT_NE(y, nullptr);
-  const std::int64_t shape[] = {kRows, kCols}, strides[] = {0, 1};
   Forward forward;
-  forward.x = {x.data(), DType::bf16, shape, strides};
-  forward.y = {y.get(), DType::bf16, shape};
-  forward.normalized_shape = std::span(&shape[1], 1);
+  forward.x = {x.data(), DType::bf16, {kRows, kCols}, {0, 1}};
+  forward.y = {y.get(), DType::bf16, {kRows, kCols}};
+  forward.normalized_shape = {kCols};
   run(forward, pool_executor(2));
   const auto op = contracts::same_type(Kind::layer, DType::bf16, kCols, false);
   const auto target = contracts::on_target(internal::active_target());
@@ -48,15 +47,13 @@ TEST(Forward_Huge, NormalisesOneLongRow_Slow) {
   constexpr std::uint16_t kOne = 0x3F80, kMinusTwo = 0xC000, kMinusOne = 0xBF80, kTwo = 0x4000;
   const Memory y = elements(kCols);
   ASSERT_NE(y, nullptr);
-  const std::int64_t shape[] = {1, kCols};
   double mean = 1, rstd = 0;
-  const std::int64_t one[] = {1};
   Forward forward;
-  forward.x = {y.get(), DType::bf16, shape};
-  forward.y = {y.get(), DType::bf16, shape};
-  forward.normalized_shape = std::span(&shape[1], 1);
-  forward.mean = {&mean, DType::f64, one};
-  forward.rstd = {&rstd, DType::f64, one};
+  forward.y = {y.get(), DType::bf16, {1, kCols}};
+  forward.x = forward.y;
+  forward.normalized_shape = {kCols};
+  forward.mean = {&mean, DType::f64, {1}};
+  forward.rstd = {&rstd, DType::f64, {1}};
   forward.eps = 0;
   for (const std::size_t threads : {1, 2}) {
     // +-2, so that elements of y that were not written are noticed.

@@ -59,16 +59,16 @@ TEST(Fused_Environment, ChecksScalesAtTheEndsOfF32InEveryMode) {
 void run_sharded(double eps, double backward_eps) {
   const double x[] = {1, 2, 4, 8};
   double y[4], dx[4];
-  const std::int64_t shape[] = {1, 4}, cols[] = {4};
   const Communicator alone{0, 1, nullptr, [](void*, const std::byte* mine, std::size_t bytes, std::byte* all) {
                              std::copy_n(mine, bytes, all);
                            }};
-  const Forward forward{.x = {x, DType::f64, shape}, .y = {y, DType::f64, shape}, .normalized_shape = cols, .eps = eps};
+  const Forward forward{
+      .x = {x, DType::f64, {1, 4}}, .y = {y, DType::f64, {1, 4}}, .normalized_shape = {4}, .eps = eps};
   ShardedNorm norm(forward, alone);
   std::vector<Moments> moments(1);
   norm.run(forward, moments);
   norm.run(
-      {.x = forward.x, .dy = forward.x, .normalized_shape = cols, .dx = {dx, DType::f64, shape}, .eps = backward_eps},
+      {.x = forward.x, .dy = forward.x, .normalized_shape = {4}, .dx = {dx, DType::f64, {1, 4}}, .eps = backward_eps},
       moments);
 }
 

@@ -113,10 +113,9 @@ TEST(ShardedNorm_Refuses, Disagreements) {
   const auto expect = [](const std::function<void(Forward&)>& change, const std::string& message) {
     EXPECT_THAT(told_at_making(change), Each(message));
   };
-  const std::int64_t five_rows[] = {5, 32};
   expect(
       [&](Forward& f) {
-        f.x.shape = f.y.shape = five_rows;
+        f.x.shape = f.y.shape = {5, 32};
         f.mean = f.rstd = {};
       },
       "x has 6 rows in process 0, but 5 rows in process 2");
@@ -207,9 +206,8 @@ TEST(ShardedNorm_Refuses, MomentsThatOverlapATensor) {
 
 // No process can have so many rows in memory, but a norm can be made without buffers.
 TEST(ShardedNorm_Refuses, MoreRowsThanMessagesCanHold) {
-  const std::int64_t shape[] = {std::int64_t{1} << 46, 1};
-  const std::span<const std::int64_t> normalized(&shape[1], 1);
-  Forward forward{.x = {nullptr, DType::f32, shape}, .y = {nullptr, DType::f32, shape}, .normalized_shape = normalized};
+  const Dims shape = {std::int64_t{1} << 46, 1};
+  Forward forward{.x = {nullptr, DType::f32, shape}, .y = {nullptr, DType::f32, shape}, .normalized_shape = {1}};
   for (const std::string& text : told(2, [&](const Communicator& c) { ShardedNorm norm(forward, c); })) {
     EXPECT_EQ(text, "x has 70368744177664 rows, whose messages (2 numbers per row, 2 processes) exceed 2^47 bytes");
   }
@@ -245,13 +243,12 @@ TEST(ShardedNorm_Processes, WithoutColumnsWriteTheStatisticsOfWholeRows) {
       const contracts::Outcome expected = whole(it).forward;
       Shards shards = shards_of(it, {0, 1024, 76, 0});
       std::vector<float> mean(2 * kRowsInAll, -7), rstd(mean);
-      const std::int64_t shape[] = {4, 4, 0}, outer[] = {4, 4}, strides[] = {8, 2}, columns[] = {-1};
       Forward& last = shards[3].forward;
-      last.x.shape = last.y.shape = shape;
+      last.x.shape = last.y.shape = {4, 4, 0};
       last.normalized_shape = {};
-      last.axes = columns;
-      if (kind == Kind::layer) last.mean = {mean.data(), DType::f32, outer, strides};
-      last.rstd = {rstd.data(), DType::f32, outer, strides};
+      last.axes = {-1};
+      if (kind == Kind::layer) last.mean = {mean.data(), DType::f32, {4, 4}, {8, 2}};
+      last.rstd = {rstd.data(), DType::f32, {4, 4}, {8, 2}};
       EXPECT_EQ(told(4,
                      [&](const Communicator& communicator) {
                        const Forward& forward = shards[communicator.rank].forward;

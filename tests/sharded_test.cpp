@@ -316,12 +316,11 @@ TEST(Contract_ShardedAccuracy, ProcessesOfDifferentMagnitudesAreWithinTheBound) 
 
 // The moments that one process finds if it has all columns. wide: the arithmetic is f64.
 std::vector<Moments> moments_on(internal::Target target, Kind kind, const Array& x, std::size_t cols, bool wide) {
-  const std::int64_t shape[] = {static_cast<std::int64_t>(x.size() / cols), static_cast<std::int64_t>(cols)};
-  const std::int64_t axes[] = {1};
+  const Dims shape = {x.size() / cols, cols};
   const internal::Problem p = internal::validate(Forward{.kind = kind,
                                                          .x = {x.data(), x.dtype(), shape},
                                                          .y = {nullptr, wide ? DType::f64 : x.dtype(), shape},
-                                                         .axes = axes});
+                                                         .axes = {1}});
   return moments_of_whole_rows(target, {shape[1]}, {p});
 }
 

@@ -16,8 +16,11 @@
 #endif
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -74,24 +77,58 @@ struct DTypeOf<std::int8_t> : std::integral_constant<DType, DType::i8> {};
 template <class T>
 inline constexpr DType dtype_of = detail::DTypeOf<std::remove_cv_t<T>>::value;
 
+// One number per axis: a shape, strides, or indices of axes. A braced list of at most 8 integers, such as {8, 768}, is
+// copied. Anything else (an array, a vector, a span, or {pointer, count}) is not copied, and must outlive this object.
+class Dims {
+  struct Number {
+    Number(std::integral auto n) : value(static_cast<std::int64_t>(n)) {}  // NOLINT(google-explicit-constructor)
+    std::int64_t value;
+  };
+
+ public:
+  Dims() {}  // NOLINT(modernize-use-equals-default): a default would clear list_
+  Dims(std::initializer_list<Number> list) {
+    if (list.size() > std::size(list_)) throw Error("a braced list of numbers has more than 8: use an array");
+    for (const Number number : list) list_[size_++] = number.value;
+  }
+  Dims(const std::int64_t* numbers, std::size_t count) : data_(numbers), size_(count) {}
+  template <std::convertible_to<std::span<const std::int64_t>> Range>
+  Dims(const Range& range) : data_(std::data(range)), size_(std::size(range)) {}  // NOLINT(google-explicit-constructor)
+
+  const std::int64_t* data() const noexcept { return data_ != nullptr ? data_ : list_; }
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  const std::int64_t* begin() const noexcept { return data(); }
+  const std::int64_t* end() const noexcept { return data() + size_; }
+  std::int64_t operator[](std::size_t axis) const noexcept { return data()[axis]; }
+
+ private:
+  const std::int64_t* data_ = nullptr;  // null: the numbers are in list_
+  std::size_t size_ = 0;
+  union {  // so that copies do not read what is not set
+    std::int64_t list_[8];
+  };
+};
+
 // An input tensor in the caller's memory. A call that is given this structure reads shape and strides, and keeps
 // neither.
 struct ConstTensor {
   // The element whose indices are all 0. It needs no alignment. nullptr means that the tensor is absent.
   const void* data = nullptr;
   DType dtype = DType::f32;
-  std::span<const std::int64_t> shape{};
+  Dims shape{};
   // One stride per axis, in elements. Empty means C-contiguous. Strides of axes of size 1 are ignored, and so are all
   // strides of a tensor without elements.
-  std::span<const std::int64_t> strides{};
+  Dims strides{};
 };
 
-// An output tensor, with the same fields.
+// An output tensor, with the same fields. It converts to an input tensor of the same elements.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;
-  std::span<const std::int64_t> shape{};
-  std::span<const std::int64_t> strides{};
+  Dims shape{};
+  Dims strides{};
+  operator ConstTensor() const { return {data, dtype, shape, strides}; }  // NOLINT(google-explicit-constructor)
 };
 
 enum class Kind : std::uint8_t { layer, rms };
@@ -129,8 +166,8 @@ struct Forward {
   ConstTensor x{};  // f64, f32, bf16 or f16
   Tensor y{};       // x's shape; f64, f32, bf16, f16, or i8 (see scale); may be the same tensor as x or residual
 
-  std::span<const std::int64_t> normalized_shape{};  // the sizes of the trailing axes, which are normalised
-  std::span<const std::int64_t> axes{};  // or the indices of the normalised axes; negative ones count from the end
+  Dims normalized_shape{};  // the sizes of the trailing axes, which are normalised
+  Dims axes{};              // or the indices of the normalised axes; negative ones count from the end
 
   // gamma and beta, each f64, f32, bf16 or f16. Absent: 1 and 0. They have the shape of the normalised axes. Or they
   // have as many axes as x, each as long as x's or 1, and are broadcast to x. For example, for x of shape (N, T, C),
@@ -212,8 +249,8 @@ struct Backward {
   Kind kind = Kind::layer;
   ConstTensor x{};
   ConstTensor dy{};  // x's shape
-  std::span<const std::int64_t> normalized_shape{};
-  std::span<const std::int64_t> axes{};
+  Dims normalized_shape{};
+  Dims axes{};
   ConstTensor weight{};  // as in the forward pass; absent: 1
 
   // The statistics that a forward pass of the same arithmetic, with parameters of the same shapes, wrote for this x and
@@ -301,15 +338,13 @@ struct RowOptions {
 
 namespace detail {
 
-// Makes tensors of the spans of one call. The tensors refer to this object's shapes.
+// Makes tensors of the spans of one call.
 class RowTensors {
  public:
   // Throws Error unless x_size elements are rows of `cols`.
   EVENORM_API RowTensors(std::size_t x_size, std::size_t cols);
-  RowTensors(const RowTensors&) = delete;
-  RowTensors& operator=(const RowTensors&) = delete;
 
-  std::span<const std::int64_t> normalized_shape() const { return std::span(shape_).last(1); }
+  Dims normalized_shape() const { return {shape_[1]}; }
   // A tensor of x's shape. Throws Error if the span has another size.
   template <class T>
   auto matrix(const char* argument, std::span<T> elements) const {
@@ -318,10 +353,8 @@ class RowTensors {
   }
   // A tensor of one axis; absent if the span is empty.
   template <class T>
-  auto vector(std::span<T> elements) {
-    if (elements.empty()) return View<T>{};
-    std::int64_t& size = sizes_[vectors_++] = static_cast<std::int64_t>(elements.size());
-    return View<T>{elements.data(), dtype_of<T>, std::span(&size, 1)};
+  auto vector(std::span<T> v) const {
+    return v.empty() ? View<T>{} : View<T>{v.data(), dtype_of<T>, {v.size()}};
   }
 
  private:
@@ -330,15 +363,13 @@ class RowTensors {
 
   EVENORM_API void check_size(const char* argument, std::size_t size) const;
 
-  std::array<std::int64_t, 2> shape_;
-  std::array<std::int64_t, 5> sizes_{};
-  std::size_t vectors_ = 0;
+  Dims shape_;
 };
 
 inline Executor executor_of(const Executor* executor) { return executor == nullptr ? Executor{} : *executor; }
 
 template <class T>
-Forward forward_of(Kind kind, std::span<const T> x, std::span<T> y, const RowOptions<T>& options, RowTensors& rows) {
+Forward forward_of(Kind kind, std::span<const T> x, std::span<T> y, const RowOptions<T>& options, RowTensors rows) {
   return {.kind = kind,
           .x = rows.matrix("x", x),
           .y = rows.matrix("y", y),
@@ -352,14 +383,14 @@ Forward forward_of(Kind kind, std::span<const T> x, std::span<T> y, const RowOpt
 }
 template <class T>
 void run_rows(Kind kind, std::span<const T> x, std::span<T> y, std::size_t cols, const RowOptions<T>& options) {
-  RowTensors rows(x.size(), cols);
-  run(forward_of(kind, x, y, options, rows), executor_of(options.executor));
+  run(forward_of(kind, x, y, options, {x.size(), cols}), executor_of(options.executor));
 }
 
 }  // namespace detail
 
 // Normalises x.size() / cols contiguous rows of `cols` elements. y has x's size and may be x itself. T is double,
-// float, evenorm::bfloat16 or evenorm::float16. Throws Error.
+// float, evenorm::bfloat16 or evenorm::float16. It is not deduced from a vector: write layer_norm<float>(x, y, cols).
+// Throws Error.
 template <class T>
 void layer_norm(std::span<const T> x, std::span<T> y, std::size_t cols,
                 const std::type_identity_t<RowOptions<T>>& options = {}) {
@@ -390,7 +421,7 @@ namespace detail {
 
 template <class T>
 Backward backward_of(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx,
-                     const GradientOptions<T>& options, RowTensors& rows) {
+                     const GradientOptions<T>& options, RowTensors rows) {
   return {.kind = kind,
           .x = rows.matrix("x", x),
           .dy = rows.matrix("dy", dy),
@@ -409,8 +440,7 @@ Backward backward_of(Kind kind, std::span<const T> dy, std::span<const T> x, std
 template <class T>
 void run_gradients(Kind kind, std::span<const T> dy, std::span<const T> x, std::span<T> dx, std::size_t cols,
                    const GradientOptions<T>& options) {
-  RowTensors rows(x.size(), cols);
-  run(backward_of(kind, dy, x, dx, options, rows), executor_of(options.executor));
+  run(backward_of(kind, dy, x, dx, options, {x.size(), cols}), executor_of(options.executor));
 }
 
 }  // namespace detail

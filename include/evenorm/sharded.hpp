@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -137,9 +136,8 @@ auto described_or_refused(const Describe& describe, const Tell& tell) {
 template <class T>
 void run_sharded_rows(Kind kind, const Communicator& communicator, std::span<const T> x, std::span<T> y,
                       std::size_t cols, std::span<Moments> moments, const RowOptions<T>& options) {
-  std::optional<RowTensors> rows;
   const Forward forward =
-      described_or_refused([&] { return forward_of(kind, x, y, options, rows.emplace(x.size(), cols)); },
+      described_or_refused([&] { return forward_of(kind, x, y, options, RowTensors(x.size(), cols)); },
                            [&](const char* why) { ShardedNorm::refuse(communicator, why); });
   ShardedNorm(forward, communicator).run(forward, moments, executor_of(options.executor));
 }
@@ -148,9 +146,8 @@ template <class T>
 void run_sharded_gradients(Kind kind, const Communicator& communicator, std::span<const T> dy, std::span<const T> x,
                            std::span<T> dx, std::size_t cols, std::span<const Moments> moments,
                            const GradientOptions<T>& options) {
-  std::optional<RowTensors> rows;
   const Backward backward =
-      described_or_refused([&] { return backward_of(kind, dy, x, dx, options, rows.emplace(x.size(), cols)); },
+      described_or_refused([&] { return backward_of(kind, dy, x, dx, options, RowTensors(x.size(), cols)); },
                            [&](const char* why) { ShardedNorm::refuse(communicator, why); });
   const Forward forward{.kind = kind,
                         .x = backward.x,

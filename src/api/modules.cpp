@@ -140,10 +140,10 @@ Tensor NormModule::weight() noexcept { return state_->value(state_->weight()); }
 Tensor NormModule::bias() noexcept { return state_->value(state_->bias()); }
 Tensor NormModule::weight_grad() noexcept { return state_->grad(state_->weight()); }
 Tensor NormModule::bias_grad() noexcept { return state_->grad(state_->bias()); }
-ConstTensor NormModule::weight() const noexcept { return internal::as_const(state_->value(state_->weight())); }
-ConstTensor NormModule::bias() const noexcept { return internal::as_const(state_->value(state_->bias())); }
-ConstTensor NormModule::weight_grad() const noexcept { return internal::as_const(state_->grad(state_->weight())); }
-ConstTensor NormModule::bias_grad() const noexcept { return internal::as_const(state_->grad(state_->bias())); }
+ConstTensor NormModule::weight() const noexcept { return state_->value(state_->weight()); }
+ConstTensor NormModule::bias() const noexcept { return state_->value(state_->bias()); }
+ConstTensor NormModule::weight_grad() const noexcept { return state_->grad(state_->weight()); }
+ConstTensor NormModule::bias_grad() const noexcept { return state_->grad(state_->bias()); }
 
 void NormModule::forward(const ConstTensor& x, const Tensor& y, const Tensor& mean, const Tensor& rstd,
                          const Executor& executor) const {
@@ -185,7 +185,7 @@ void NormModule::zero_grad() noexcept {
 std::vector<NamedTensor> NormModule::parameters(std::string_view prefix) { return state_->named(prefix); }
 std::vector<NamedConstTensor> NormModule::parameters(std::string_view prefix) const {
   std::vector<NamedConstTensor> named;
-  for (auto& [name, tensor] : state_->named(prefix)) named.push_back({std::move(name), internal::as_const(tensor)});
+  for (auto& [name, tensor] : state_->named(prefix)) named.push_back({std::move(name), tensor});
   return named;
 }
 

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "evenorm/evenorm.hpp"
+#include "problem/shapes.hpp"
 
 namespace evenorm::detail {
 
@@ -10,14 +11,13 @@ RowTensors::RowTensors(std::size_t x_size, std::size_t cols) {
   if (x_size % cols != 0) {
     throw Error("x has " + std::to_string(x_size) + " elements, but cols is " + std::to_string(cols));
   }
-  shape_ = {static_cast<std::int64_t>(x_size / cols), static_cast<std::int64_t>(cols)};
+  shape_ = {x_size / cols, cols};
 }
 
 void RowTensors::check_size(const char* argument, std::size_t size) const {
   const auto x_size = static_cast<std::size_t>(shape_[0] * shape_[1]);
   if (size == x_size) return;
-  throw Error(std::string(argument) + " has " + std::to_string(size) + " elements, but x has " +
-              std::to_string(x_size));
+  internal::fail(argument, "has " + std::to_string(size) + " elements, but x has " + std::to_string(x_size));
 }
 
 }  // namespace evenorm::detail

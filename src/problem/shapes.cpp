@@ -44,13 +44,14 @@ struct AlongX {
 
   AlongX(std::string_view its_name, const ConstTensor& tensor, AxisSet axes)
       : argument(its_name), view(tensor), own(has_no_elements(tensor.shape) ? 0 : axes) {
-    if (!view.strides.empty()) check_strides(argument, view);
+    const Shape shape = view.shape, given = view.strides;
+    if (!given.empty()) check_strides(argument, view);
     const auto bytes = static_cast<std::int64_t>(bytes_of(view.dtype));
     std::int64_t dense = bytes;  // the stride in C order
-    for (std::size_t axis = std::bit_width(own), i = view.shape.size(); axis-- > 0;) {
+    for (std::size_t axis = std::bit_width(own), i = shape.size(); axis-- > 0;) {
       if ((own >> axis & 1) == 0) continue;
-      const std::int64_t size = view.shape[--i];
-      strides[axis] = size == 1 ? 0 : view.strides.empty() ? dense : view.strides[i] * bytes;
+      const std::int64_t size = shape[--i];
+      strides[axis] = size == 1 ? 0 : given.empty() ? dense : given[i] * bytes;
       dense *= size;
     }
   }

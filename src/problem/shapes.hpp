@@ -60,13 +60,10 @@ std::size_t count_elements(std::string_view argument, Shape shape);
 std::size_t count_at(Shape x_shape, AxisSet axes);
 
 // The shape of a view; empty if it is absent.
-Shape shape_of(const auto& view) { return view.data == nullptr ? Shape() : view.shape; }
+Shape shape_of(const auto& view) { return view.data == nullptr ? Shape() : Shape(view.shape); }
 inline bool has_no_elements(Shape shape) { return std::ranges::find(shape, 0) != shape.end(); }
 // The axes along which a parameter has an element of its own for each of x's indices. See shape_of().
 AxisSet varying_axes(Shape parameter, Shape x_shape, const AxisSplit& split);
-
-// A view of the same elements, which may not be changed.
-ConstTensor as_const(const auto& view) { return {view.data, view.dtype, view.shape, view.strides}; }
 
 // Makes the layouts of the tensors of one pass, which are present.
 struct Layouts {
@@ -77,7 +74,7 @@ struct Layouts {
   template <class View>
   void matrix(std::string_view argument, const View& view, Matrix<decltype(View::data)>& to, bool or_i8 = false) const {
     if (!or_i8 || view.dtype != DType::i8) check_dtype(argument, view.dtype);
-    lay_out(argument, as_const(view), first_axes(x_shape.size()), "x has", to.rows, to.cols);
+    lay_out(argument, view, first_axes(x_shape.size()), "x has", to.rows, to.cols);
     to.data = view.data;
     to.dtype = view.dtype;
   }
@@ -87,9 +84,9 @@ struct Layouts {
     check_dtype(argument, view.dtype);
     to.data = view.data;
     to.dtype = view.dtype;
-    if (view.shape.size() == x_shape.size()) return broadcast(argument, as_const(view), to.axes, to.sets, to.shared);
+    if (view.shape.size() == x_shape.size()) return broadcast(argument, view, to.axes, to.sets, to.shared);
     const char* expected = split.by_number ? "the axes normalised have shape" : "normalized_shape is";
-    lay_out(argument, as_const(view), split.normalized, expected, to.axes, to.axes);
+    lay_out(argument, view, split.normalized, expected, to.axes, to.axes);
   }
   // The same for a tensor over the outer axes (mean, rstd or scale). It has one of these types; `should` says so in a
   // message.
@@ -101,7 +98,7 @@ struct Layouts {
     if (std::ranges::find(types, view.dtype) == types.end()) {
       fail(argument, "has dtype " + std::string(name(view.dtype)) + ", but " + should);
     }
-    lay_out(argument, as_const(view), split.outer, "x has rows of shape", to.axes, to.axes);
+    lay_out(argument, view, split.outer, "x has rows of shape", to.axes, to.axes);
     to.data = view.data;
     to.dtype = view.dtype;
   }

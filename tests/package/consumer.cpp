@@ -10,15 +10,14 @@
 
 // Calls every module function that a shared library must export.
 bool modules_work(const std::vector<float>& x) {
-  const std::int64_t shape[] = {3};
   std::vector<float> y(3), dx(3);
   evenorm::LayerNorm layer(3);
   const evenorm::RMSNorm rms({3}, {.eps = 0});
   evenorm::LayerNorm other = layer;
   other.load(std::as_const(layer).parameters());
-  other.forward({x.data(), evenorm::DType::f32, shape, {}}, {y.data(), evenorm::DType::f32, shape, {}});
-  other.backward({y.data(), evenorm::DType::f32, shape, {}}, {x.data(), evenorm::DType::f32, shape, {}},
-                 {dx.data(), evenorm::DType::f32, shape, {}});
+  const evenorm::Tensor of_y{y.data(), evenorm::DType::f32, {3}};
+  other.forward({x.data(), evenorm::DType::f32, {3}}, of_y);
+  other.backward(of_y, {x.data(), evenorm::DType::f32, {3}}, {dx.data(), evenorm::DType::f32, {3}});
   const float gradient = *static_cast<const float*>(other.bias_grad().data);
   other.zero_grad();
   layer = std::move(other);

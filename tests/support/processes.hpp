@@ -94,7 +94,7 @@ class CutPasses {
       const std::span<const std::int64_t> shape = shapes_[i];
       const auto cut = [&](auto& tensor) {
         if (tensor.data == nullptr) return;
-        const auto bytes = first * tensor.strides.back() * static_cast<std::int64_t>(size_of(tensor.dtype));
+        const auto bytes = first * tensor.strides.end()[-1] * static_cast<std::int64_t>(size_of(tensor.dtype));
         tensor.data = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data) + bytes);
         tensor.shape = shape.last(tensor.shape.size());
       };

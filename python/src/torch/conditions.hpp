@@ -26,9 +26,9 @@ inline std::int64_t size_of(std::span<const std::int64_t> shape) {
 inline bool is_norm(const ConstTensor& x, std::span<const std::int64_t> shape, const ConstTensor& weight,
                     const ConstTensor& bias, double eps) {
   if (shape.empty() || shape.size() > x.shape.size() || x.shape.size() > kMostAxes || size_of(shape) == 0) return false;
-  const std::span<const std::int64_t> of_weight = weight.data == nullptr ? shape : weight.shape;
+  const std::span<const std::int64_t> of_weight = weight.data == nullptr ? shape : std::span(weight.shape);
   const auto broadcasts = [](std::int64_t n, std::int64_t size) { return n == 1 || n == size; };
-  return std::ranges::equal(x.shape.last(shape.size()), shape) &&
+  return std::ranges::equal(std::span(x.shape).last(shape.size()), shape) &&
          (std::ranges::equal(of_weight, shape) || std::ranges::equal(of_weight, x.shape, broadcasts)) &&
          (bias.data == nullptr || std::ranges::equal(bias.shape, of_weight)) && eps >= 0 && std::isfinite(eps);
 }
