@@ -38,6 +38,9 @@ pkgconf          pkg-config
 clang-14         clang++-14
 libclang-rt-14-dev /usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
 clang-tidy-14    clang-tidy-14
+libeigen3-dev    eigen3/Eigen/Dense
+libarmadillo-dev /usr/include/armadillo
+libopencv-core-dev opencv4/opencv2/core.hpp
 '
 python_needs='
 python3          python3
