@@ -16,7 +16,8 @@ COMPILERS = {"c": ["cc", "-std=c11"], "cpp": ["c++", "-std=c++20"]}
 EXAMPLE = [0.0991, -1.0690, 0.1682, 0.5, 0, -0.5]  # the results of README's C and C++ blocks
 PRINT = 'for (int i = 0; i < 6; ++i) printf("%.4f ", (double)y[i]);'
 NAMES = {  # declarations that the blocks of docs/cpp.md need, by a word that only one block has
-    "channels": "std::vector<float> x, y, gamma;",
+    "384": "std::vector<float> x, y, gamma;",
+    "rowStride": "struct { float* (*data)(); long (*rows)(), (*cols)(), (*rowStride)(), (*colStride)(); } x{}, y{};",
     "dgamma": "std::vector<float> x, gamma;",
     "zero_grad": "evenorm::ConstTensor x, dy; evenorm::Tensor y, dx;",
     "residual": "std::vector<float> x, y, r, scale; std::vector<std::int8_t> q; const std::int64_t tokens = 2;",
