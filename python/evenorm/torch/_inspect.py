@@ -198,8 +198,8 @@ def _recipe(module: nn.Module, cls: Any) -> Recipe | str:
     if hasattr(cls, "evenorm_recipe"):
         return cls.evenorm_recipe  # type: ignore[no-any-return]
     norm: Any = module
-    if getattr(norm, "dim", None) not in (None, -1, (-1,)):
-        return f"rows along dim={norm.dim} are not measured"
+    if getattr(norm, "_dim", None) not in (None, -1, (-1,)):
+        return f"rows along dim={norm._dim} are not measured"
     kind = "rms" if isinstance(norm, nn.RMSNorm) else "layer" if isinstance(norm, nn.LayerNorm) else "group"
     weight, bias = (None if getattr(norm, name, None) is None else name for name in ("weight", "bias"))
     cols = None if kind == "group" else math.prod(norm.normalized_shape)

@@ -59,7 +59,7 @@ class LayerNorm(ZeroCentered, torch.nn.LayerNorm):
     """
 
     _is_quantizable = True
-    dim: int | Sequence[int] | None = None
+    _dim: int | Sequence[int] | None = None  # not `dim`, which a converted module may have
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class LayerNorm(ZeroCentered, torch.nn.LayerNorm):
         zero_centered: bool = False,
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype, zero_centered=zero_centered)
-        self.dim = dim
+        self._dim = dim
 
     def extra_repr(self) -> str:
-        return super().extra_repr() + ("" if self.dim is None else f", dim={self.dim}")
+        return super().extra_repr() + ("" if self._dim is None else f", dim={self._dim}")
 
     def forward(self, input: Tensor) -> Tensor:
         # self.weight would find it through an AttributeError in __getattr__, which takes longer than a row. get() would
@@ -86,7 +86,7 @@ class LayerNorm(ZeroCentered, torch.nn.LayerNorm):
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
         bias = own["bias"] if "bias" in own else self.bias  # noqa: SIM401
         shape, eps = self.normalized_shape, self.eps
-        return layer_norm(input, shape, weight, bias, eps, dim=self.dim, zero_centered=self.zero_centered)
+        return layer_norm(input, shape, weight, bias, eps, dim=self._dim, zero_centered=self.zero_centered)
 
 
 class RMSNorm(ZeroCentered, torch.nn.RMSNorm):
@@ -105,7 +105,7 @@ class RMSNorm(ZeroCentered, torch.nn.RMSNorm):
     tensor([[0.8485, 1.1314]], grad_fn=<EvenormRmsNormBackward>)
     """
 
-    dim: int | Sequence[int] | None = None
+    _dim: int | Sequence[int] | None = None  # not `dim`, which a converted module may have
     _has_bias = False  # torch.nn.RMSNorm has none, nor has one that was converted
 
     def __init__(
@@ -121,7 +121,7 @@ class RMSNorm(ZeroCentered, torch.nn.RMSNorm):
         zero_centered: bool = False,
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype, zero_centered=zero_centered)
-        self.dim = dim
+        self._dim = dim
         self._has_bias = bias and self.elementwise_affine
         if self._has_bias:
             self.bias = torch.nn.Parameter(torch.zeros_like(self.weight))
@@ -134,11 +134,11 @@ class RMSNorm(ZeroCentered, torch.nn.RMSNorm):
 
     def extra_repr(self) -> str:
         bias = ", bias=True" if self._has_bias and self.bias is not None else ""
-        return super().extra_repr() + bias + ("" if self.dim is None else f", dim={self.dim}")
+        return super().extra_repr() + bias + ("" if self._dim is None else f", dim={self._dim}")
 
     def forward(self, x: Tensor) -> Tensor:
         own = self._parameters  # as in LayerNorm
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
         bias = self.bias if self._has_bias else None
         shape, eps = self.normalized_shape, self.eps
-        return rms_norm(x, shape, weight, eps, bias=bias, dim=self.dim, zero_centered=self.zero_centered)
+        return rms_norm(x, shape, weight, eps, bias=bias, dim=self._dim, zero_centered=self.zero_centered)

@@ -37,8 +37,8 @@ def _original(module: nn.Module) -> type[nn.Module] | str | None:
         return "torch.nn has no such module" if evenorms else None
     if has_own_forward(module):
         return "its forward was replaced on the object itself"
-    if not recipe and getattr(module, "dim", None) not in (None, -1, (-1,)):
-        return f"torch.nn's has no dim={module.dim}"
+    if not recipe and getattr(module, "_dim", None) not in (None, -1, (-1,)):
+        return f"torch.nn's has no dim={module._dim}"
     if not recipe and getattr(module, "_has_bias", False) and module.bias is not None:
         return "torch.nn's has no bias"
     if not recipe and getattr(module, "zero_centered", False):
