@@ -75,7 +75,7 @@ def test_the_model_itself(old, new):
 def test_keeps_hooks_attributes_and_mode(old, new):
     norm = old(4).eval()
     norm.weight.requires_grad_(False)
-    norm.note, norm.dim = ["kept"], 4  # nn.LayerNorm(dim) of subclasses
+    norm.note, norm.dim, norm.zero_centered = ["kept"], 4, True  # names that subclasses use
     norm.register_buffer("extra", torch.arange(3), persistent=False)
     called = []
     norm.register_forward_pre_hook(lambda *args: called.append("forward"))

@@ -136,26 +136,26 @@ class GroupNorm(ZeroCentered, torch.nn.GroupNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps, zero_centered=self.zero_centered)
+        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps, zero_centered=self._zero_centered)
 
 
 class _InstanceNorm(ZeroCentered, torch.nn.modules.instancenorm._InstanceNorm):
     _is_quantizable = True
 
     def forward(self, input: Tensor) -> Tensor:
-        if isinstance(input, Proxy) and not self.zero_centered:  # it has no sizes, which PyTorch's forward() checks
+        if isinstance(input, Proxy) and not self._zero_centered:  # it has no sizes, which PyTorch's forward() checks
             return super()._apply_instance_norm(input)
         return super().forward(input)
 
     def _apply_instance_norm(self, input: Tensor) -> Tensor:
         own: tuple[Any, Any] = self.weight, self.bias
-        weight, bias = gamma_and_beta(False, input, *own) if self.zero_centered else own
+        weight, bias = gamma_and_beta(False, input, *own) if self._zero_centered else own
         if not self.track_running_stats and math.prod(sizes_of(input)[2:]) != 1:
             y = _by_group(input, sizes_of(input)[1], weight, bias, self.eps)
             if y is not NotImplemented:
                 return y.contiguous()  # type: ignore[no-any-return]
         y = super()._apply_instance_norm(input)  # type: ignore[no-untyped-call]
-        if self.zero_centered:  # weight has to have the type of the running statistics, so 1 is not added to it
+        if self._zero_centered:  # weight has to have the type of the running statistics, so 1 is not added to it
             fixed = not self.training and self.track_running_stats
             statistics = (self.running_mean, self.running_var) if fixed else (None, None)
             y = y + F.instance_norm(input, *statistics, use_input_stats=not fixed, eps=self.eps)

@@ -203,7 +203,7 @@ def _recipe(module: nn.Module, cls: Any) -> Recipe | str:
     kind = "rms" if isinstance(norm, nn.RMSNorm) else "layer" if isinstance(norm, nn.LayerNorm) else "group"
     weight, bias = (None if getattr(norm, name, None) is None else name for name in ("weight", "bias"))
     cols = None if kind == "group" else math.prod(norm.normalized_shape)
-    form = ZERO_CENTRED if getattr(norm, "zero_centered", False) else PLAIN
+    form = ZERO_CENTRED if getattr(norm, "_zero_centered", False) else PLAIN
     return Recipe(kind, weight, bias, "", norm.eps, form=form, groups=getattr(norm, "num_groups", EACH), cols=cols)
 
 

@@ -15,23 +15,23 @@ from ._tracing import Module
 class ZeroCentered(Module):
     """The option zero_centered of the modules that derive from torch.nn's."""
 
-    zero_centered = False  # also in a module that was converted
+    _zero_centered = False  # in a module that was converted, whose own attributes may have that name
 
     # Names `device`, which torch.nn.utils.skip_init looks for in the signature.
     def __init__(self, *arguments: Any, device: Any = None, zero_centered: bool = False, **options: Any) -> None:
-        self.zero_centered = zero_centered
+        self._zero_centered = zero_centered
         super().__init__(*arguments, **options, **({} if device is None else {"device": device}))
 
     def reset_parameters(self) -> None:
         super().reset_parameters()  # type: ignore[misc]
-        if self.zero_centered and self.weight is not None:
+        if self._zero_centered and self.weight is not None:
             torch.nn.init.zeros_(self.weight)  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
-        return super().extra_repr() + (", zero_centered=True" if self.zero_centered else "")
+        return super().extra_repr() + (", zero_centered=True" if self._zero_centered else "")
 
     def add_module(self, name: str, module: torch.nn.Module | None) -> None:
-        if self.zero_centered and name == "activation_post_process":  # its quantized norm would multiply by weight
+        if self._zero_centered and name == "activation_post_process":  # its quantized norm would multiply by weight
             raise TypeError("torch.ao.quantization has no zero-centred norms: set the norm's qconfig to None")
         super().add_module(name, module)
 
@@ -86,7 +86,7 @@ class LayerNorm(ZeroCentered, torch.nn.LayerNorm):
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
         bias = own["bias"] if "bias" in own else self.bias  # noqa: SIM401
         shape, eps = self.normalized_shape, self.eps
-        return layer_norm(input, shape, weight, bias, eps, dim=self._dim, zero_centered=self.zero_centered)
+        return layer_norm(input, shape, weight, bias, eps, dim=self._dim, zero_centered=self._zero_centered)
 
 
 class RMSNorm(ZeroCentered, torch.nn.RMSNorm):
@@ -141,4 +141,4 @@ class RMSNorm(ZeroCentered, torch.nn.RMSNorm):
         weight = own["weight"] if "weight" in own else self.weight  # noqa: SIM401
         bias = self.bias if self._has_bias else None
         shape, eps = self.normalized_shape, self.eps
-        return rms_norm(x, shape, weight, eps, bias=bias, dim=self._dim, zero_centered=self.zero_centered)
+        return rms_norm(x, shape, weight, eps, bias=bias, dim=self._dim, zero_centered=self._zero_centered)

@@ -41,7 +41,7 @@ def _original(module: nn.Module) -> type[nn.Module] | str | None:
         return f"torch.nn's has no dim={module._dim}"
     if not recipe and getattr(module, "_has_bias", False) and module.bias is not None:
         return "torch.nn's has no bias"
-    if not recipe and getattr(module, "zero_centered", False):
+    if not recipe and getattr(module, "_zero_centered", False):
         return "torch.nn's is not zero-centred"
     old = own.__bases__[0] if recipe else PYTORCHS[own]
     return old if own is type(module) else parametrized_as(type(module), old)

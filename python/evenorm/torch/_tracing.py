@@ -62,7 +62,7 @@ class Module(torch.nn.Module):
         # this for evenorm's, if the tracer does. It is not in forward(), because the hooks around it belong to the
         # recorded call.
         x = arguments[0] if arguments else next(iter(options.values()), None)
-        is_quantizable = self._is_quantizable and not getattr(self, "zero_centered", False)
+        is_quantizable = self._is_quantizable and not getattr(self, "_zero_centered", False)
         if isinstance(x, Proxy) and not (is_quantizable and _is_quantizers(x)):
             tracer: Any = x.tracer
             path = tracer.path_of_module(self)
