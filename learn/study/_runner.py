@@ -19,11 +19,11 @@ from . import _sections, _setup, _store
 
 
 def perform(name: str, run: _sections.Run) -> tuple[Any, float]:
-    """Performs one run. Returns its result and its time in seconds."""
+    """Performs one run. Returns its result and its processor time in seconds."""
     _setup.prepare(run.seed)
-    start = time.perf_counter()
+    start = time.process_time()
     result = _sections.load(name).run(run.settings, run.seed)
-    return result, time.perf_counter() - start
+    return result, time.process_time() - start
 
 
 def begin_worker() -> None:
