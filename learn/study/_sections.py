@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ._claims import Claim
+
 Json = Any  # what a JSON file holds
 Settings = Mapping[str, Json]
 Runs = list[dict[str, Json]]  # each {"settings", "seed", "result"}
@@ -17,18 +19,6 @@ Runs = list[dict[str, Json]]  # each {"settings", "seed", "result"}
 NAMES = ("depth", "encdec", "recurrent", "batch", "shift")
 
 SMOOTH = 10  # the number of losses whose mean has to reach a target
-HOLDS = "holds"
-CONDITIONS = "holds under conditions"
-FAILS = "does not hold here"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a text claims, in our words, and its source. `Section.judge` computes the verdict."""
-
-    name: str
-    text: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -86,8 +76,8 @@ def grid(**choices: Sequence[Json]) -> list[dict[str, Json]]:
     return found
 
 
-def seeded(settings: Sequence[Settings], seeds: Sequence[int]) -> list[Run]:
-    return [Run(one, seed) for one in settings for seed in seeds]
+def seeded(settings: Sequence[Settings], smoke: bool) -> list[Run]:
+    return [Run(one, seed) for one in settings for seed in range(2 if smoke else 5)]
 
 
 def results(runs: Runs, **settings: Json) -> list[Json]:
@@ -98,11 +88,6 @@ def results(runs: Runs, **settings: Json) -> list[Json]:
 def choices(runs: Runs, name: str) -> list[Json]:
     """The values of a setting in the order of the runs."""
     return list(dict.fromkeys(run["settings"][name] for run in runs if name in run["settings"]))
-
-
-def extent(hits: int, cases: int) -> str:
-    """The verdict on a claim that is true in `hits` of the cases."""
-    return FAILS if not hits else HOLDS if hits == cases else CONDITIONS
 
 
 def ahead(a: Sequence[float], b: Sequence[float]) -> bool:

@@ -14,16 +14,14 @@ from ._sections import Run, Settings, grid, seeded
 
 NORMS = ("none", "batch", "layer", "layer after")
 SIZES = (1, 2, 4, 8, 64, 256)
-SEEDS = (0, 1, 2, 3, 4)
 TRAINED, WIDTH = 1280, 128  # 1280 samples divide into whole batches at every size
 RATE, RATE_SIZE = 4e-3, 64
 MATES = (7, 63)  # the numbers of other samples in the batch of the sample whose bits are compared
 
 
 def runs(smoke: bool) -> list[Run]:
-    if smoke:
-        return seeded(grid(norm=NORMS, size=(1, 32), epochs=(2,), samples=(128,)), (0, 1))
-    return seeded(grid(norm=NORMS, size=SIZES, epochs=(3,), samples=(TRAINED,)), SEEDS)
+    sizes, epochs, samples = ((1, 32), 2, 128) if smoke else (SIZES, 3, TRAINED)
+    return seeded(grid(norm=NORMS, size=sizes, epochs=(epochs,), samples=(samples,)), smoke)
 
 
 class RawBatchNorm(nn.BatchNorm1d):

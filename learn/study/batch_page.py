@@ -3,8 +3,9 @@
 from typing import Any
 
 from . import _plots, batch
+from ._claims import BA, CONDITIONS, FAILS, HOLDS, Claim, extent
 from ._page import listed, picture, ranged, sentences, table
-from ._sections import CONDITIONS, FAILS, HOLDS, Claim, Runs, Section, Text, ahead, choices, extent, results, spread
+from ._sections import Runs, Section, Text, ahead, choices, results, spread
 
 LABELS = {
     "none": "no norm",
@@ -13,24 +14,23 @@ LABELS = {
     "layer after": "layer norm after the activation",
 }
 LAYER = ("layer", "layer after")
-SOURCE = "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016)"
 CLAIMS = (
     Claim(
         "mates",
         "Layer norm's result for a sample does not depend on the other samples of its batch; batch norm's does.",
-        f"{SOURCE}, sections 1 and 3",
+        f"{BA}, sections 1 and 3",
     ),
     Claim(
         "modes",
         "Layer norm computes the same in training and at test time; batch norm does not.",
-        f"{SOURCE}, abstract",
+        f"{BA}, abstract",
     ),
     Claim(
         "size",
         "Layer norm is robust to the batch size: it works at batch size 1, and it is more accurate in small batches.",
-        f"{SOURCE}, sections 1 and 6.6, figure 6",
+        f"{BA}, sections 1 and 6.6, figure 6",
     ),
-    Claim("speed", "Layer norm trains faster than batch norm.", f"{SOURCE}, section 6.6, figure 6"),
+    Claim("speed", "Layer norm trains faster than batch norm.", f"{BA}, section 6.6, figure 6"),
 )
 CLOSE = 0.03  # a norm works if its accuracy is within this of its best accuracy
 SMALL = 8  # the largest small batch

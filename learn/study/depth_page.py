@@ -5,23 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _plots, depth, gpt
+from ._claims import CONDITIONS, FAILS, HOLDS, XIONG, Claim, extent
 from ._page import listed, picture, ranged, sentences, table
-from ._sections import (
-    CONDITIONS,
-    FAILS,
-    HOLDS,
-    Claim,
-    Runs,
-    Section,
-    Spread,
-    Text,
-    ahead,
-    choices,
-    extent,
-    results,
-    spread,
-    spread_if,
-)
+from ._sections import Runs, Section, Spread, Text, ahead, choices, results, spread, spread_if
 
 LABELS = {
     "none": "no norm",
@@ -31,7 +17,6 @@ LABELS = {
     "pre": "pre-norm",
     "rms": "pre-norm, RMS norm",
 }
-XIONG = "Xiong et al., On Layer Normalization in the Transformer Architecture, arXiv:2002.04745 (2020)"
 CLAIMS = (
     Claim(
         "warm-up",
@@ -250,65 +235,46 @@ def write(found: dict[str, Any], verdicts: dict[str, str]) -> Text:
         ),
         picture("depth", "gradients", "Gradient of the last matrix of each layer at initialisation, deepest stack"),
     ]
-    reasons = {
-        "warm-up": because_of_warm_up(found),
-        "gradients": because_of_gradients(found),
-        "none": because_of_none(found, verdicts["none"]),
-        "rms": because_of_rms(found),
-    }
-    return Text(body, reasons)
+    return Text(body, because(found, verdicts))
 
 
 def by_depth(values: dict[int, Spread | None], spec: str) -> str:
     return "; ".join(f"{at} layers: {ranged(one, spec)}" for at, one in values.items())
 
 
-def because_of_warm_up(found: dict[str, Any]) -> str:
-    trains, deepest = found["trains at"], found["deepest"]
-    return sentences(
-        f"Pre-norm trains without warm-up at these depths: {listed(trains['pre'])}. Post-norm trains without warm-up "
-        f"at: {listed(trains['post'])}; with warm-up at: {listed(trains['post, warm-up'])}.",
-        ""
-        if deepest in trains["post, warm-up"]
-        else f"In {found['steps']} steps, warm-up does not make post-norm train at {deepest} layers.",
-    )
-
-
-def because_of_gradients(found: dict[str, Any]) -> str:
-    post, pre = found["start"]["post"], found["start"]["pre"]
-    checks = gradient_checks(found)
-    return (
-        f"Norm of the gradient of the last layer's last matrix, post-norm: {by_depth(post['last'], '.2g')}. Pre-norm: "
-        f"{by_depth(pre['last'], '.2g')}. In logarithms over the depth, post-norm's slope is "
+def because(found: dict[str, Any], verdicts: dict[str, str]) -> dict[str, str]:
+    trains, deepest, post, pre = found["trains at"], found["deepest"], found["start"]["post"], found["start"]["pre"]
+    checks, stream = gradient_checks(found), found["start"]["none"]["stream"][deepest]
+    better = [at for at in found["depths"] if (seeds := apart(found, "still", at)) and ahead([0.0] * len(seeds), seeds)]
+    rms = {at: spread(one) if (one := apart(found, "rms", at)) else None for at in found["depths"]}
+    return {
+        "warm-up": sentences(
+            f"Pre-norm trains without warm-up at these depths: {listed(trains['pre'])}. Post-norm trains without warm-up "
+            f"at: {listed(trains['post'])}; with warm-up at: {listed(trains['post, warm-up'])}.",
+            ""
+            if deepest in trains["post, warm-up"]
+            else f"In {found['steps']} steps, warm-up does not make post-norm train at {deepest} layers.",
+        ),
+        "gradients": f"Norm of the gradient of the last layer's last matrix, post-norm: {by_depth(post['last'], '.2g')}. "
+        f"Pre-norm: {by_depth(pre['last'], '.2g')}. In logarithms over the depth, post-norm's slope is "
         f"{ranged(post['slope'], '.2f')} and pre-norm's is {ranged(pre['slope'], '.2f')}. A slope of {FLAT[0]} to "
         f"{FLAT[1]} counts as none; {ROOT[0]} to {ROOT[1]} counts as one over the root. True in every seed: "
         f"{'; '.join(name for name, yes in checks.items() if yes) or 'none'}. Not true: "
-        f"{'; '.join(name for name, yes in checks.items() if not yes) or 'none'}."
-    )
-
-
-def because_of_none(found: dict[str, Any], verdict: str) -> str:
-    trains, deepest, start = found["trains at"], found["deepest"], found["start"]
-    better = [at for at in found["depths"] if (seeds := apart(found, "still", at)) and ahead([0.0] * len(seeds), seeds)]
-    return sentences(
-        f"Without a norm, these depths train: {listed(trains['none'])}. If branches begin at zero, these depths train "
-        f"without a norm: {listed(trains['still'])}. In that case, every seed ends better than with pre-norm at these "
-        f"depths, each at its best rate: {listed(better)}.",
-        f"With the usual initialisation, the residual stream after {deepest} layers begins with a root mean square of "
-        f"{ranged(start['none']['stream'][deepest])} without a norm and {ranged(start['pre']['stream'][deepest])} "
-        "with pre-norm.",
-        "The condition is the usual initialisation." if verdict == CONDITIONS and deepest in trains["still"] else "",
-    )
-
-
-def because_of_rms(found: dict[str, Any]) -> str:
-    differences = {at: apart(found, "rms", at) for at in found["depths"]}
-    spreads = {at: spread(one) if one else None for at, one in differences.items()}
-    return (
-        f"RMS norm's loss minus layer norm's, seed by seed, each at its best rate: {by_depth(spreads, '+.3f')}. A "
+        f"{'; '.join(name for name, yes in checks.items() if not yes) or 'none'}.",
+        "none": sentences(
+            f"Without a norm, these depths train: {listed(trains['none'])}. If branches begin at zero, these depths train "
+            f"without a norm: {listed(trains['still'])}. In that case, every seed ends better than with pre-norm at these "
+            f"depths, each at its best rate: {listed(better)}.",
+            f"With the usual initialisation, the residual stream after {deepest} layers begins with a root mean square of "
+            f"{ranged(stream)} without a norm and {ranged(pre['stream'][deepest])} with pre-norm.",
+            "The condition is the usual initialisation."
+            if verdicts["none"] == CONDITIONS and deepest in trains["still"]
+            else "",
+        ),
+        "rms": f"RMS norm's loss minus layer norm's, seed by seed, each at its best rate: {by_depth(rms, '+.3f')}. A "
         f"median of at most {CLOSE} in either direction counts as equally good. This is true at these depths: "
-        f"{listed(as_good(found, 'rms'))}."
-    )
+        f"{listed(as_good(found, 'rms'))}.",
+    }
 
 
 SECTION = Section("depth", "Depth and learning rate", CLAIMS, depth.runs, depth.run, summary, judge, figures, write)

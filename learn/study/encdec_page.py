@@ -5,25 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _plots, encdec
+from ._claims import BA, CONDITIONS, FAILS, HOLDS, XIONG, Claim, extent
 from ._page import listed, picture, ranged, table
 from ._rates import at_rates, larger_rate, lower, lowest, numbers
-from ._sections import (
-    CONDITIONS,
-    FAILS,
-    HOLDS,
-    Claim,
-    Json,
-    Runs,
-    Section,
-    Text,
-    choices,
-    extent,
-    results,
-    spread,
-    spread_if,
-)
+from ._sections import Json, Runs, Section, Text, choices, results, spread, spread_if
 
-XIONG = "Xiong et al., On Layer Normalization in the Transformer Architecture, arXiv:2002.04745 (2020)"
 CLAIMS = (
     Claim(
         "warm-up",
@@ -46,8 +32,7 @@ CLAIMS = (
     Claim(
         "padding",
         "Padding changes no result: the masks hide it, and layer norm takes its statistics from one position only.",
-        "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016), section 3; whether this holds to the bit "
-        "is our own question",
+        f"{BA}, section 3; whether this holds to the bit is our own question",
     ),
 )
 COLD, WARM = encdec.WARMUPS

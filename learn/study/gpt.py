@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 import evenorm.torch
 
+from ._sections import number
+
 WIDTH, HEADS, CONTEXT, SYMBOLS = 32, 2, 32, 64
 BLOCK, EVERY = 2048, 10  # characters of a block of text; one block in EVERY is held out
 
@@ -112,6 +114,11 @@ class GPT(nn.Module):
 def loss_of(model: nn.Module, windows: Tensor) -> Tensor:
     """The mean loss of each character's successor, in nats."""
     return nn.functional.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+
+
+def held_out(model: nn.Module, windows: Tensor) -> float | None:
+    with torch.no_grad():
+        return number(loss_of(model, windows).item(), 5)
 
 
 @lru_cache

@@ -4,48 +4,35 @@ import math
 from typing import Any
 
 from . import _plots, recurrent
+from ._claims import BA, CONDITIONS, FAILS, HOLDS, Claim, extent
 from ._page import listed, picture, ranged, table
 from ._rates import at_rates, larger_rate, lower
-from ._sections import (
-    CONDITIONS,
-    FAILS,
-    HOLDS,
-    Claim,
-    Runs,
-    Section,
-    Text,
-    ahead,
-    choices,
-    extent,
-    results,
-    spread,
-)
+from ._sections import Runs, Section, Text, ahead, choices, results, spread
 
-SOURCE = "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016)"
 CLAIMS = (
     Claim(
         "stable",
         "Layer norm makes a recurrent network invariant to a re-scaling of all its weights. It also makes the dynamics "
         "from hidden state to hidden state much more stable: without it, gradients vanish or explode over the time "
         "steps.",
-        f"{SOURCE}, abstract and section 3.1",
+        f"{BA}, abstract and section 3.1",
     ),
-    Claim("faster", "Recurrent networks learn in fewer steps with layer norm.", f"{SOURCE}, abstract and section 6"),
+    Claim("faster", "Recurrent networks learn in fewer steps with layer norm.", f"{BA}, abstract and section 6"),
     Claim(
         "rates",
         "Layer norm keeps training stable at larger learning rates.",
-        f"a common reading of {SOURCE}, section 5.2.2: growing weights lower the rate of their directions",
+        f"a common reading of {BA}, section 5.2.2: growing weights lower the rate of their directions",
     ),
     Claim(
         "longer",
         "Layer norm handles sequences that are longer than all those of training: unlike batch norm, it needs no "
         "statistics for each time step.",
-        f"{SOURCE}, section 3.1",
+        f"{BA}, section 3.1",
     ),
     Claim(
         "company",
         "The result of a sequence does not depend on the other sequences of its batch, nor on padding.",
-        f"{SOURCE}, sections 3 and 3.1; whether this holds to the bit is our own question",
+        f"{BA}, sections 3 and 3.1; whether this holds to the bit is our own question",
     ),
 )
 TASKS = {"rows": "digits by row", "marked": "the marked symbol", "most": "the most frequent symbol"}

@@ -12,7 +12,6 @@ from ._sections import Run, Settings, curve, grid, mean, rounded, seeded
 
 NORMS = ("none", "batch", "layer")
 RATES = (0.03, 0.1, 0.3, 1.0)
-SEEDS = (0, 1, 2, 3, 4)
 MEASURES = ("step", "start", "gradient")  # drift in a step, drift from the start, change of the gradient
 LAYERS, SIZE, STEPS, HELD = 5, 64, 600, 256  # hidden layers, samples of a batch, steps, held-out samples
 PROBES, CURVE = 20, 30
@@ -23,9 +22,8 @@ FACTOR, SPREAD = 0.5, 0.2
 
 
 def runs(smoke: bool) -> list[Run]:
-    if smoke:
-        return seeded(grid(norm=NORMS, noise=NOISES, rate=(0.1,), steps=(6,)), (0, 1))
-    return seeded(grid(norm=NORMS, noise=NOISES, rate=RATES, steps=(STEPS,)), SEEDS)
+    rates, steps = ((0.1,), 6) if smoke else (RATES, STEPS)
+    return seeded(grid(norm=NORMS, noise=NOISES, rate=rates, steps=(steps,)), smoke)
 
 
 class Noise(nn.Module):

@@ -4,23 +4,9 @@ import math
 from typing import Any
 
 from . import _plots, batch, shift
+from ._claims import BA, CONDITIONS, FAILS, HOLDS, Claim, extent
 from ._page import listed, picture, ranged, table
-from ._sections import (
-    CONDITIONS,
-    FAILS,
-    HOLDS,
-    Claim,
-    Json,
-    Runs,
-    Section,
-    Text,
-    ahead,
-    choices,
-    extent,
-    mean,
-    results,
-    spread,
-)
+from ._sections import Json, Runs, Section, Text, ahead, choices, mean, results, spread
 
 IOFFE = (
     "Ioffe and Szegedy, Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift, "
@@ -38,7 +24,7 @@ CLAIMS = (
     Claim(
         "layer",
         "Layer norm makes the distributions of the layers' inputs drift less while the network learns.",
-        "Ba, Kiros and Hinton, Layer Normalization, arXiv:1607.06450 (2016), section 3",
+        f"{BA}, section 3",
     ),
     Claim(
         "cause",

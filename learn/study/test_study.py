@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn", reason="scikit-learn, whose digits the study learns, is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib, which draws the study's plots, is not installed")
 
-from study import _command, _page, _plots, _sections, _store  # noqa: E402
+from study import _claims, _command, _page, _plots, _sections, _store  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 LEARN = ROOT / "learn"
@@ -57,7 +57,7 @@ def test_json_has_settings_seeds_results_and_verdicts(smoke, name):
         == {claim["name"] for claim in whole["claims"]}
         == {claim.name for claim in section.claims}
     )
-    assert set(whole["verdicts"].values()) <= {_sections.HOLDS, _sections.CONDITIONS, _sections.FAILS}
+    assert set(whole["verdicts"].values()) <= {_claims.HOLDS, _claims.CONDITIONS, _claims.FAILS}
     about = json.loads((smoke / f"{name}.machine.json").read_text())
     assert about["versions"]["torch"] and re.fullmatch(r"\d{4}-\d\d-\d\d", about["date"])
 
