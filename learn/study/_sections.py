@@ -16,7 +16,7 @@ Settings = Mapping[str, Json]
 Runs = list[dict[str, Json]]  # each {"settings", "seed", "result"}
 
 # In the order of the report. Each name stands for the modules NAME and NAME_page in this folder.
-NAMES = ("depth", "encdec", "recurrent", "batch", "shift")
+NAMES = ("depth", "encdec", "recurrent", "batch", "shift", "bits")
 
 SMOOTH = 10  # the number of losses whose mean has to reach a target
 

@@ -112,8 +112,8 @@ class GPT(nn.Module):
 
 
 def loss_of(model: nn.Module, windows: Tensor) -> Tensor:
-    """The mean loss of each character's successor, in nats."""
-    return nn.functional.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+    """The mean loss of each character's successor, in nats and in float32."""
+    return nn.functional.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
 
 
 def held_out(model: nn.Module, windows: Tensor) -> float | None:
