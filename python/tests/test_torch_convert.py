@@ -263,6 +263,15 @@ def test_encoder_layer_with_a_fast_path_gives_a_warning(calls, monkeypatch):
     assert len(calls) == 5
 
 
+def test_encoder_layer_calls_zero_centred_norms():
+    layer = encoder_layer()
+    layer.norm1, layer.norm2 = (et.LayerNorm(16, zero_centered=True) for _ in range(2))
+    x = torch.randn(2, 5, 16)
+    expected = layer(x)
+    with torch.no_grad():
+        torch.testing.assert_close(layer.eval()(x), expected)
+
+
 class OwnForward(nn.TransformerEncoderLayer):
     def forward(self, x):
         return self.norm2(self.norm1(x))

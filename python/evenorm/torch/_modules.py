@@ -12,6 +12,10 @@ from ._functions import layer_norm, rms_norm
 from ._tracing import Module
 
 
+def _in_python(*_: Any) -> None:
+    """A hook, so that PyTorch's fast path for Transformer layers, which would multiply by weight alone, is not taken."""
+
+
 class ZeroCentered(Module):
     """The option zero_centered of the modules that derive from torch.nn's."""
 
@@ -21,6 +25,8 @@ class ZeroCentered(Module):
     def __init__(self, *arguments: Any, device: Any = None, zero_centered: bool = False, **options: Any) -> None:
         self._zero_centered = zero_centered
         super().__init__(*arguments, **options, **({} if device is None else {"device": device}))
+        if zero_centered:
+            self.register_forward_pre_hook(_in_python)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()  # type: ignore[misc]
