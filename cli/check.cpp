@@ -263,7 +263,9 @@ void add_check(CLI::App& app, int& status) {
   add_norm_options(*command, options->rows.norm, TakesBias::yes);
   const std::vector<CLI::Option*> all = command->get_options();
   for (std::size_t i = others; i < all.size(); ++i) all[i]->needs(x);
-  for (const char* of_itself : {"--quick", "--climb", "--case"}) command->get_option(of_itself)->excludes(x);
+  for (std::size_t i = 0; i < others; ++i) {
+    if (all[i] != x && all[i] != command->get_help_ptr()) all[i]->excludes(x);
+  }
   options->rows.norm.threads = "0";
   add_run_options(*command, options->rows.norm);
   command->footer(kCheckExamples);
