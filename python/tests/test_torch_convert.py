@@ -266,8 +266,7 @@ def test_encoder_layer_with_a_fast_path_gives_a_warning(calls, monkeypatch):
 def test_encoder_layer_calls_zero_centred_norms():
     layer = encoder_layer()
     layer.norm1, layer.norm2 = (et.LayerNorm(16, zero_centered=True) for _ in range(2))
-    x = torch.randn(2, 5, 16)
-    expected = layer(x)
+    expected = layer(x := torch.randn(2, 5, 16))
     with torch.no_grad():
         torch.testing.assert_close(layer.eval()(x), expected)
 
