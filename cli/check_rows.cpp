@@ -11,6 +11,7 @@
 #include "cli/common/progress.hpp"
 #include "cli/common/row_places.hpp"
 #include "cli/common/streams.hpp"
+#include "cli/common/text.hpp"
 #include "cli/norm_pieces.hpp"
 #include "contracts/accuracy.hpp"
 
