@@ -17,10 +17,10 @@ std::string output_of_shell(const std::string& words) {
   return output_of({"-c", line}, {.program = "/bin/sh", .folder = in_sources("")});
 }
 
-// A line without what depends on the machine: times, and in columns all but the first one.
+// A line without what depends on the machine: times, the best copy, and in columns all but the first one.
 std::string without_measurements(const std::string& line) {
   const std::string label = line.substr(0, std::max<std::size_t>(line.find("  ", line.find_first_not_of(' ')), 1));
-  return std::regex_replace(label, std::regex("[0-9.,]+ ?[munGK]?s?|avx3|on .*"), "#");
+  return std::regex_replace(label, std::regex("[0-9.,]+ ?[munGK]?s?|avx3|on .*|streaming copy|plain copy|memcpy"), "#");
 }
 
 // Expects the documented lines in the output in this order. "..." stands for any lines, and the end may be left out.
