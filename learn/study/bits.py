@@ -40,10 +40,9 @@ def norms(model: nn.Module) -> list[nn.LayerNorm]:
     return [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
 
 
-def moved(model: nn.Module) -> float | None:
-    """The mean of abs(gamma - 1) over all norms."""
-    weights = [one.weight.detach().double() - 1 + getattr(one, "zero_centered", 0) for one in norms(model)]
-    return number(float(torch.cat(weights).abs().mean()), 5)
+def weights(model: nn.Module) -> Tensor:
+    """The weights of all norms. Gamma is 1 at first, so abs(gamma - 1) is the distance of a weight from its first value."""
+    return torch.cat([one.weight.detach().double() for one in norms(model)])
 
 
 def errors(norm: Callable[..., Tensor], x: Tensor, dy: Tensor) -> list[float]:
@@ -85,13 +84,14 @@ def run(settings: Settings, seed: int) -> dict[str, Any]:
     tested = gpt.windows(held, HELD, chance)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings["rate"], fused=True)
     found: dict[str, Any] = {"loss": [], "moved": []}
+    first = weights(model)
     for step in range(1, steps + 1):
         optimizer.zero_grad()
         gpt.loss_of(model, gpt.windows(text, windows, chance)).backward()
         optimizer.step()
         if step % max(1, steps // CHECKS) == 0:
             found["loss"].append(gpt.held_out(model, tested))
-            found["moved"].append(moved(model))
+            found["moved"].append(number(float((weights(model) - first).abs().mean()), 5))
     if settings["part"] == "many":
         found["errors"] = measured(model, gpt.windows(text, windows, chance))
     return found

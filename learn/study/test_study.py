@@ -66,6 +66,10 @@ def json_of(value):
     return json.loads(json.dumps(dict(value)))
 
 
+def test_gamma_begins_at_1(smoke):
+    assert max(run["result"]["moved"][0] for run in read(smoke, "bits")["runs"]) < 0.1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_full_run_has_five_seeds(name):
     found = {}
