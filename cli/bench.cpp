@@ -113,19 +113,15 @@ BenchProblem problem_of(const BenchOptions& options, const std::optional<NpyFile
 
 Array parameter_of(const BenchProblem& problem, const char* option, const std::string& path) {
   if (path.empty()) return {};
-  Array parameter = read_npy(path);
+  NpyFile file(path);
   const Shape normalized = sizes_at(problem.shape, problem.axes);
-  if (parameter.shape() == normalized) return parameter;
-  throw Failure(fmt::format("{} is {} of shape {}, but should have that of the normalised axes, {}", option, path,
-                            shape_text(parameter.shape()), shape_text(normalized)));
-}
-
-// Checked before anything is allocated: a system may promise memory that it lacks, and kill programs later.
-void expect_memory(const BenchOptions& options, const BenchProblem& problem) {
-  const std::optional<std::uint64_t> available = available_memory();
-  if (!available || problem.held_bytes() <= *available) return;
-  throw Failure(fmt::format("X is '{}', which takes {} bytes of memory, but {} are available", options.x,
-                            with_commas(problem.held_bytes()), with_commas(*available)));
+  if (file.shape() != normalized) {
+    throw Failure(fmt::format("{} is {} of shape {}, but should have that of the normalised axes, {}", option, path,
+                              shape_text(file.shape()), shape_text(normalized)));
+  }
+  Array parameter = file.allocate();
+  file.read(parameter);
+  return parameter;
 }
 
 // --- timing ----------------------------------------------------------------------------------------------------------
@@ -287,7 +283,7 @@ int run_bench(const BenchOptions& options) {
   std::optional<NpyFile> file;
   if (names_a_file(options.x)) file.emplace(options.x);
   const BenchProblem problem = problem_of(options, file);
-  expect_memory(options, problem);
+  expect_memory(fmt::format("X is '{}', which", options.x), problem.held_bytes());
   BenchTensors given;
   given.weight = parameter_of(problem, "--weight", options.weight);
   given.bias = parameter_of(problem, "--bias", options.bias);

@@ -59,7 +59,7 @@ class Checker {
   BenchVerdict check() {
     const std::size_t rows = problem_.rows(), most = std::clamp<std::size_t>(kMostElements / cols_, 1, 3);
     const std::size_t in_order[] = {0, rows - 1, rows / 2};
-    if (!is_finite(weight_) || !is_finite(bias_)) return verdict_;
+    if (!contracts::is_finite(weight_) || !contracts::is_finite(bias_)) return verdict_;
     if (cols_ <= kLongest) {
       for (const std::size_t row : std::set<std::size_t>(in_order, in_order + most)) check_row(row);
     }
@@ -82,20 +82,13 @@ class Checker {
     return places_.values(tensor.bytes().data(), tensor.dtype(), row, cols_);
   }
 
-  static bool is_finite(const contracts::Array& values) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (!std::isfinite(contracts::value_at(values, i))) return false;
-    }
-    return true;
-  }
-
   void expect_bits(const contracts::Array& is, const contracts::Array& should_be, const char* what, std::size_t row) {
     if (!std::ranges::equal(is.bytes(), should_be.bytes())) include(1, 0, what, "row", row);
   }
 
   void check_row(std::size_t row) {
     contracts::Array x = row_of(tensors_.x, row);
-    if (!is_finite(x)) return;
+    if (!contracts::is_finite(x)) return;
     ++verdict_.rows;
     if (problem_.form == BenchForm::backward) return check_dx(row, x);
     if (problem_.form == BenchForm::residual) {

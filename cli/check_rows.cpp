@@ -43,14 +43,14 @@ RowFinding find(const contracts::Operation& op, const contracts::Array& x, const
     row.mean_over_std = std::fabs(static_cast<double>(moments.mean * rstd));
     row.largest_xhat = expected.largest_xhat() * eps_share;
   }
+  contracts::Array nearest(op.y, op.cols);
   for (std::size_t i = 0; i < op.cols; ++i) {
     const double error = expected.output_error(y, i, i);
     if (error > row.error) std::tie(row.error, row.col) = std::pair(error, i);
     if (size_of(op.y) != 2) continue;
     const contracts::Pair exact = expected.exact(i);
-    const std::uint64_t nearest = reference::round_to(op.y, static_cast<reference::Real>(exact.hi) + exact.lo);
-    const auto wanted = static_cast<double>(reference::widen(op.y, &nearest, 1)[0]);
-    const double value = contracts::value_at(y, i);
+    reference::store(op.y, nearest.data(), i, static_cast<reference::Real>(exact.hi) + exact.lo);
+    const double value = contracts::value_at(y, i), wanted = contracts::value_at(nearest, i);
     if (value != wanted && (value == value || wanted == wanted)) ++row.misrounded;
   }
   return row;
@@ -157,8 +157,10 @@ std::string number(double value) { return std::isinf(value) ? "infinite" : fmt::
 std::string line(std::string_view label, const std::string& value) { return fmt::format("  {:<24}{}\n", label, value); }
 
 // What the rows and the errors are, as JSON and as text.
-Json measured(const contracts::Operation& op, const std::string& path, const std::string& y, Summary& s) {
+Json measured(const contracts::Operation& op, const RowsOptions& options, double within, Summary& s) {
+  const std::string& y = options.y;
   const bool rms = op.kind == Kind::rms, any = s.rows > s.not_finite;
+  const bool pass = std::isinf(within) || (any && s.error.value <= within);
   const double most = std::sqrt(static_cast<double>(op.cols - (rms ? 0 : 1))), bound = contracts::output_limit(op);
   Json json{{"cols", op.cols},
             {"y", y.empty() ? Json() : Json(y)},
@@ -168,7 +170,7 @@ Json measured(const contracts::Operation& op, const std::string& path, const std
             {"rows_not_finite", s.not_finite},
             {"error", {{"largest", nullptr}}},
             {"bound", bound}};
-  std::string of_x = fmt::format("{}: {} row{} of {}, {}\n", printable(path), with_commas(s.rows),
+  std::string of_x = fmt::format("{}: {} row{} of {}, {}\n", printable(options.x), with_commas(s.rows),
                                  s.rows == 1 ? "" : "s", with_commas(op.cols), name(op.x));
   std::string of_y = fmt::format("{}: {}, {}; errors in u = 2^-{} of |gamma| max|xhat| + |beta|\n",
                                  y.empty() ? "evenorm" : printable(y), rms ? "RMS norm" : "layer norm", name(op.y),
@@ -204,7 +206,12 @@ Json measured(const contracts::Operation& op, const std::string& path, const std
     of_y += line("not rounded correctly",
                  fmt::format("{} of {}", with_commas(s.misrounded), with_commas((s.rows - s.not_finite) * op.cols)));
   }
+  if (!pass) {
+    of_y +=
+        any ? fmt::format("FAILED: {} is beyond --within {}\n", s.error.value, within) : "FAILED: no row is finite\n";
+  }
   json["text"] = of_x + of_y;
+  json["pass"] = pass;
   return json;
 }
 
@@ -214,15 +221,6 @@ void expect_order_of(const NpyFile& x, const NpyFile& y) {
   if (y.fortran_order() == x.fortran_order() || x.shape().size() < 2) return;
   throw Failure(fmt::format("{} is in {} order, but should be in that of {}", y.file().path(),
                             y.fortran_order() ? "Fortran" : "C", x.file().path()));
-}
-
-void expect_memory(const std::string& x, std::uint64_t rows, std::uint64_t cols, std::size_t threads) {
-  constexpr std::uint64_t kOfElement = 128, kOfRow = 2 * sizeof(double);  // of a row in the reference; in Summary
-  const std::uint64_t needed = kOfElement * cols * std::min<std::uint64_t>(threads, rows) + kOfRow * rows;
-  const std::optional<std::uint64_t> available = available_memory();
-  if (!available || needed <= *available) return;
-  throw Failure(fmt::format("{} has {} rows of {}, whose check takes {} bytes of memory, but {} are available", x,
-                            with_commas(rows), with_commas(cols), with_commas(needed), with_commas(*available)));
 }
 
 }  // namespace
@@ -247,21 +245,16 @@ int check_rows(const RowsOptions& options) {
   NormPieces pieces(x, norm, op.y);
   const Plan checked(pieces.forward_of(pieces.all().largest()));
   const Executor executor = pool_executor(norm.threads);
-  expect_memory(options.x, pieces.all().rows(), op.cols, executor.threads);
+  constexpr std::uint64_t kOfElement = 128, kOfRow = 2 * sizeof(double);  // of a row in the reference; in Summary
+  const std::uint64_t rows = pieces.all().rows(), at_once = std::min<std::uint64_t>(executor.threads, rows);
+  expect_memory(fmt::format("{} has {} rows of {}, whose check", options.x, with_commas(rows), with_commas(op.cols)),
+                kOfElement * op.cols * at_once + kOfRow * rows);
   parameters.read();
   Summary summary = summarise(op, pieces, y, executor, !options.norm.quiet);
-  const bool any = summary.rows > summary.not_finite;
-  const bool pass = std::isinf(within) || (any && summary.error.value <= within);
   Json json = norm_report(options.x, x, norm, summary.rows);
-  json.update(measured(op, options.x, options.y, summary));
-  json["pass"] = pass;
-  std::string text = json["text"];
-  if (!pass)
-    text += any ? fmt::format("FAILED: {} is beyond --within {}\n", summary.error.value, within)
-                : "FAILED: no row is finite\n";
-  json["text"] = text;
-  print(options.norm.json ? line_of(json) : text);
-  return pass ? kDone : kCheckFailed;
+  json.update(measured(op, options, within, summary));
+  print(options.norm.json ? line_of(json) : json["text"].get<std::string>());
+  return json["pass"] ? kDone : kCheckFailed;
 }
 
 }  // namespace evenorm::cli

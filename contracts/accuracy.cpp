@@ -129,6 +129,13 @@ std::vector<double> values_of(const Array& array) {
   return values;
 }
 
+bool is_finite(const Array& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(value_at(values, i))) return false;
+  }
+  return true;
+}
+
 double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound) {
   if (std::isinf(bound.terms)) return 0;  // an infinity is allowed, and its sign is not measured
   const double value = value_of(bound.output, bits);

@@ -74,6 +74,7 @@ double error_in_u(std::uint64_t bits, Pair exact, const ResultBound& bound);
 std::uint64_t bits_at(const Array& values, std::size_t i);
 double value_at(const Array& values, std::size_t i);
 std::vector<double> values_of(const Array& array);
+bool is_finite(const Array& values);  // all of them
 
 // |value - exact| / |exact| in units of `u`. An infinity is correct if `exact` is outside f64's range.
 double relative_error_in_u(double value, reference::Real exact, double u);

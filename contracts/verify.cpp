@@ -94,13 +94,6 @@ Inputs repeated(Inputs inputs, std::size_t times) {
 
 // --- bounds
 
-bool is_finite(const Array& values) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(value_at(values, i))) return false;
-  }
-  return true;
-}
-
 // NaN exactly where `must_be_nan` says so, unless a finite number overflows; and canonical.
 bool is_canonical(const Array& values, const std::function<bool(std::size_t)>& must_be_nan) {
   for (std::size_t i = 0; i < values.size(); ++i) {

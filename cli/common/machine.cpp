@@ -1,5 +1,7 @@
 #include "cli/common/machine.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string_view>
@@ -39,6 +41,13 @@ std::optional<std::uint64_t> available_memory() {
   std::getline(group, limit);
   const auto most = leading_number(limit);  // empty for "max"
   return left && most ? std::min(*left, *most) : left ? left : most;
+}
+
+void expect_memory(const std::string& what, std::uint64_t bytes) {
+  const std::optional<std::uint64_t> available = available_memory();
+  if (!available || bytes <= *available) return;
+  throw Failure(fmt::format("{} takes {} bytes of memory, but {} are available", what, with_commas(bytes),
+                            with_commas(*available)));
 }
 
 }  // namespace evenorm::cli
